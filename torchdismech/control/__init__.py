@@ -1,4 +1,4 @@
-"""Closed loops: controllers with memory, the PI law on natural strains, what it follows. Guide: docs/control.md."""
+"""Closed loops: controllers with memory, the PI law on natural strains, its references. Guide: docs/control.md."""
 
 from torchdismech.control.feedback import Feedback
 from torchdismech.control.pi import PI

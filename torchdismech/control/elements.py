@@ -1,4 +1,4 @@
-"""The elements of which strains are: rod edges, bend-twist springs, hinges; which of them have strains that change."""
+"""The elements that have strains (rod edges, bend-twist springs, hinges), and which of these strains can change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ELEMENTS = {
 
 
 def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> dict[str, Indices | None]:
-    """Return the fields without aliases, each with the elements that were asked for, if any."""
+    """Return the fields with aliases replaced, each with the requested elements, or None for all."""
     known = (*UNITS, *ALIASES)
     if isinstance(fields, str) or not isinstance(fields, Sequence) or not fields:
         raise InputError(f"fields: expected a list of names, also of one alone, got {shown(fields)}")
@@ -43,7 +43,7 @@ def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> d
 
 
 def element_counts(model: Model) -> dict[str, int]:
-    """Return how many elements of each kind a robot has."""
+    """Return the number of elements of each kind of a robot."""
     return {kind: len(nodes) for kind, nodes in _nodes_of_elements(model).items()}
 
 
@@ -53,7 +53,7 @@ def _nodes_of_elements(model: Model) -> dict[str, np.ndarray]:
 
 
 def chosen_elements(model: Model, name: str, index: Indices | None, fields: Sequence[str]) -> np.ndarray:
-    """Return the elements of a field; refuse those that do not exist or whose strain cannot change."""
+    """Return the indices of a field's elements, by default all that can change; refuse unknown and fixed ones."""
     kind = ELEMENTS[name]
     count = element_counts(model)[kind]
     if not count:
@@ -71,7 +71,7 @@ def chosen_elements(model: Model, name: str, index: Indices | None, fields: Sequ
 
 
 def _named(model: Model, name: str, k: int) -> str:
-    """Return what a message calls an element, and why its strain does not change."""
+    """Return the name of an element in messages, with the reason why its strain cannot change."""
     nodes = _nodes_of_elements(model)[ELEMENTS[name]][k].tolist()
     kind = {"rod edges": "edge", "springs": "spring", "hinges": "hinge"}[ELEMENTS[name]]
     held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
@@ -80,9 +80,9 @@ def _named(model: Model, name: str, k: int) -> str:
 
 
 def can_change(model: Model, name: str) -> np.ndarray:
-    """Return which elements (count,) have a strain that can change: some dof that it depends on is free.
+    """Return the elements whose strain can change, bool (count,): some dof that it depends on is free.
 
-    Those of a planar robot do not twist, and bend in the plane alone.
+    In a planar robot no twist changes, and only the curvature in the plane does.
     """
     nodes = _nodes_of_elements(model)[ELEMENTS[name]]
     free = model.free.cpu().numpy()

@@ -1,4 +1,4 @@
-"""Controllers that measure, respond and act: with a sampling time, noise and delay of what they see."""
+"""Feedback: controllers that measure, respond and act, with a sampling time, noise and delay."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from torchdismech.values import numbers, tensor_of, where_rows
 
 __all__ = ["Feedback"]
 
-MAX_STEPS = 10**9  # steps from one sample to the next
+MAX_STEPS = 10**9  # most steps from one sample to the next
 OWN = ("step", "robot", "action", "seen")
 
 
 class Feedback(nn.Module, ABC):
-    """A controller of robots of rods and shells that turns measurements (B, m) into actions (B, k), at samples.
+    """A sampled controller of robots of rods and shells, which turns measurements (B, m) into actions (B, k).
 
-    A subclass says what is measured, how it responds, and what an action sets (`measured`, `response`, `set_by`). It
-    may remember more (`remembered`) and refuse runs (`check`).
+    A subclass defines what is measured, how it responds, what an action sets, and the action before the first sample
+    (`measured`, `response`, `set_by`, `first_action`). It may remember more (`remembered`) and refuse runs (`check`).
 
-    Its memory has "step" (B,), the number of steps taken; "action" (B, k), the action that holds; with noise "robot"
-    (B,), the robots' numbers; with a delay "seen" (B, delay, m), measurements that are under way; and what the subclass
+    Its memory has "step" (B,), the number of steps taken; "action" (B, k), the action in force; with noise "robot"
+    (B,), the robots' numbers; with a delay "seen" (B, delay, m), measurements not yet delivered; and what the subclass
     remembers.
 
     Parameters
     ----------
     dt : step of the integrator [s].
     every : sampling time [s], a whole number of steps; between samples the action is held. None: a sample each step.
-    delay : steps by which what it sees is late. Before a run, the robot was as it is at its start.
-    noise : standard deviation of what is added to a measurement, normal and independent in each sample: () or (m,), in
-        the units of the measurement; None adds nothing.
+    delay : number of steps by which measurements arrive late. Those from before a run are of the state at its start.
+    noise : standard deviation of the noise added to a measurement, normal and independent in each sample: () or (m,),
+        in the units of the measurement; None adds nothing.
     seed : of the noise.
     robots : (B,) numbers of the robots; by default 0, 1, .... A robot's noise depends on its number and on the seed,
         not on the others in the batch.
@@ -73,34 +73,34 @@ class Feedback(nn.Module, ABC):
         self.register_buffer("robots", None if robots is None else _whole_numbers(f"{name}: robots", robots))
         self._recorded = RecordedAnswers()
 
-    # ---- what a subclass says --------------------------------------------------------------------------------------
+    # ---- for subclasses to define ----------------------------------------------------------------------------------
 
     @abstractmethod
     def measured(self, state: State, model: Model) -> Tensor:
-        """Return what is measured at a state (B, m)."""
+        """Return the measurement (B, m) at a state, without noise and delay."""
 
     @abstractmethod
     def response(self, measured: Tensor, time: Tensor, action: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return the next action (B, k) and what is remembered then.
+        """Return the next action (B, k) and the subclass's memory after the sample.
 
         Parameters
         ----------
         measured : (B, m), with noise and delay.
-        time : (B,) of the sample [s]; the action holds from here to the next sample.
-        action : (B, k) the one before.
-        memory : what `remembered` gave, or the call before.
+        time : (B,) time of the sample [s]; the action holds from here to the next sample.
+        action : (B, k) the action before.
+        memory : the subclass's memory, from the call before or, at first, from `remembered`.
         """
 
     @abstractmethod
     def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
-        """Return the control of a step with what an action (B, k) sets in it."""
+        """Return the control of a step with an action (B, k) set in it."""
 
     @abstractmethod
     def first_action(self, state: State, model: Model) -> Tensor:
         """Return the action (B, k) that holds before the first sample."""
 
     def remembered(self, state: State, model: Model, action: Tensor) -> Memory:
-        """Return what `response` remembers before the first sample."""
+        """Return the subclass's memory before the first sample."""
         return {}
 
     # ---- a controller with memory ----------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Feedback(nn.Module, ABC):
         return self.steps_a_sample * self.dt
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:
-        """Refuse runs in other steps than this controller is made for, and batches of another size."""
+        """Refuse runs with another step than `dt`, and batches of another size than `robots`."""
         name = name_of(self)
         if abs(dt - self.dt) > 1e-9 * dt:
             raise InputError(f"{name}: is made for steps of dt = {self.dt:g} s, and the integrator takes {dt:g} s")
@@ -121,7 +121,7 @@ class Feedback(nn.Module, ABC):
             )
 
     def initial(self, model: Model, state: State) -> Memory:
-        """Return what it remembers before the first step from a state."""
+        """Return the memory before the first step from a state."""
         count = torch.zeros(state.batch, dtype=torch.int64, device=state.q.device)
         action = self.first_action(state, model)
         memory: dict[str, Tensor] = {"step": count, "action": action}
@@ -137,7 +137,7 @@ class Feedback(nn.Module, ABC):
         return memory | dict(own)
 
     def forward(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
-        """Return the control of the step from a state and what it remembers then."""
+        """Return the control of the step from a state, and the memory after it."""
         found = self._recorded.found(self, self._answer, state, memory, control, model)
         return self._answer(state, memory, control, model) if found is None else found
 
@@ -159,7 +159,7 @@ class Feedback(nn.Module, ABC):
         return self.set_by(after["action"], control, model), after
 
     def _noisy(self, measured: Tensor, memory: Memory, step: Tensor) -> Tensor:
-        """Return a measurement (B, m) as it is seen at a step (B,)."""
+        """Return a measurement (B, m) with the noise of the step `step` (B,)."""
         if self.noise is None:
             return measured
         drawn = normal(self.seed, memory["robot"], step, measured.shape[1], measured.dtype)
@@ -167,7 +167,7 @@ class Feedback(nn.Module, ABC):
 
 
 def _whole_numbers(label: str, robots: Sequence[int] | Tensor) -> Tensor:
-    """Return the numbers of robots in int64; refuse what is no whole numbers, which torch would make such."""
+    """Return the numbers of robots in int64; refuse others than whole numbers, which torch would truncate."""
     refusal = f"{label}: expected a whole number for each robot, got {shown(robots)}"
     try:
         given = tensor_of(robots)
@@ -179,7 +179,7 @@ def _whole_numbers(label: str, robots: Sequence[int] | Tensor) -> Tensor:
 
 
 def _whole(label: str, length: float, dt: float) -> int:
-    """Return how many steps of dt a time is; refuse one that is no whole number of them."""
+    """Return the number of steps dt in a time `length`; refuse one that is no whole number of them."""
     length = real_number(length, label, "a number of seconds")
     steps = round(length / dt) if 0 < length < MAX_STEPS * dt else 0
     if steps < 1 or abs(length / dt - steps) > 1e-6:

@@ -1,4 +1,4 @@
-"""Who stands beside whom along a rod, and smoothing over these."""
+"""Neighbouring elements along rods, and smoothing of values over them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ __all__ = ["along_rods", "smoothed"]
 
 
 def along_rods(body: Body, kind: str, elements: np.ndarray) -> np.ndarray:
-    """Return the places (2, k), among some elements, of those before and after each of them along its rod.
+    """Return the positions (2, k), in `elements`, of the neighbours before and after each element along its rod.
 
-    Neighbours are next to each other in one rod, and both among the elements; where there is none, it is its own.
-    Springs at junctions and where a ring is closed, which have frames of their own, and hinges have none.
+    Neighbours are next to each other in one rod, and both among `elements`. An element without one counts as its own
+    neighbour. Springs at junctions and at the closure of a ring, which have frames of their own, have no neighbours;
+    nor do hinges.
 
     Parameters
     ----------
     kind : "rod edges", "springs" or "hinges".
+    elements : (k,) indices of elements of that kind.
     """
     place = {int(element): k for k, element in enumerate(elements)}
     found = np.tile(np.arange(len(place)), (2, 1))
@@ -30,9 +32,13 @@ def along_rods(body: Body, kind: str, elements: np.ndarray) -> np.ndarray:
 
 
 def smoothed(values: Tensor, neighbours: Tensor, passes: int) -> Tensor:
-    """Return values (B, m) smoothed by so many passes of the weights (1, 2, 1) / 4 along rods.
+    """Return values (B, m) smoothed by `passes` passes of the weights (1, 2, 1) / 4 along rods.
 
-    An end counts itself twice, (3, 1) / 4: constants stay what they are, and sums along a rod do.
+    At an end the weights are (3, 1) / 4, so that constants and sums along a rod are preserved.
+
+    Parameters
+    ----------
+    neighbours : (2, m) positions of the neighbours before and after each value.
     """
     before, after = neighbours
     for _ in range(passes):
@@ -41,7 +47,7 @@ def smoothed(values: Tensor, neighbours: Tensor, passes: int) -> Tensor:
 
 
 def _pairs(body: Body, kind: str) -> list[tuple[int, int]]:
-    """Return elements that follow each other along a rod; springs only where their frames do, too."""
+    """Return pairs of elements that follow each other along a rod; springs only where one frame runs through both."""
     pairs: list[tuple[int, int]] = []
     for rod in body.rods if kind != "hinges" else ():
         edges = rod.edges.tolist()
@@ -53,7 +59,7 @@ def _pairs(body: Body, kind: str) -> list[tuple[int, int]]:
 
 
 def _springs_between(body: Body, edges: list[int]) -> list[int]:
-    """Return the springs between edges that follow each other."""
+    """Return the springs between consecutive edges, in order."""
     springs = body.springs
     carried = np.flatnonzero(springs.carried)
     number = {tuple(springs.edges[k].tolist()): int(k) for k in carried}

@@ -1,8 +1,8 @@
-"""Normal random numbers as a function of where they are drawn: seed, robot, step and place in a vector.
+"""Normal random numbers as a function of seed, robot, step and index in a vector (a counter-based generator).
 
-A generator that remembers would give other numbers in a part of a run that is taken again, or in a shard. These are
-counted: the counter is mixed by the finaliser of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
-generators, OOPSLA 2014) and made normal by Box and Muller's transform.
+A generator with a state would give other numbers in a part of a run that is repeated, or in a shard of a batch. Here a
+counter is mixed by the finaliser of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number generators,
+OOPSLA 2014) and made normal by Box and Muller's transform.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 __all__ = ["normal", "uniform"]
 
-# as signed numbers, in which torch counts modulo 2^64, too
+# the constants of SplitMix64 as signed numbers, with which torch also calculates modulo 2^64
 GOLDEN, FIRST, SECOND = (k - 2**64 for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 def normal(seed: int, robot: Tensor, step: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Return normal numbers (B, count) of mean 0 and standard deviation 1.
+    """Return normally distributed numbers (B, count) of mean 0 and standard deviation 1.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def normal(seed: int, robot: Tensor, step: Tensor, count: int, dtype: torch.dtyp
 
 
 def uniform(seed: Tensor, robot: Tensor, step: Tensor, count: int) -> Tensor:
-    """Return numbers (B, count) in float64 that are spread evenly between 0 and 1, both excluded.
+    """Return numbers (B, count) in float64, uniformly distributed between 0 and 1, both excluded.
 
     Parameters
     ----------
@@ -40,12 +40,12 @@ def uniform(seed: Tensor, robot: Tensor, step: Tensor, count: int) -> Tensor:
     place = torch.arange(count, device=step.device)
     key = _mixed(_mixed(_mixed(seed) + robot) + step)
     bits = _mixed(key[:, None] + GOLDEN * (place + 1))
-    # 53 bits as a number in (0, 1): never 0, of which there is no logarithm
+    # 53 bits as a number in (0, 1), never 0, so that it has a logarithm
     return (_shifted(bits, 11).to(torch.float64) + 0.5) * 2.0**-53
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """Return 64 bits of which each depends on each of x + the golden ratio's."""
+    """Return SplitMix64's hash of x: 64 bits, each of which depends on every bit of x."""
     x = x + GOLDEN
     x = (x ^ _shifted(x, 30)) * FIRST
     x = (x ^ _shifted(x, 27)) * SECOND
@@ -53,5 +53,5 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Return x shifted to the right with zeros coming in: torch shifts in the sign."""
+    """Return x shifted to the right and filled with zeros, where torch's shift would fill in the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,4 +1,4 @@
-r"""The PI law on natural strains, after section VII of the Py-DiSMech paper, with what the text leaves open fixed.
+r"""The PI law on natural strains, after section VII of the Py-DiSMech paper, completed where the text is open.
 
 With the reference s_ref and the measured strains s, both relative to the undeformed shape, at the sample n
 
@@ -7,11 +7,12 @@ With the reference s_ref and the measured strains s, both relative to the undefo
     u_{n+1} = F s_ref(t_n + T) + Kp e_n + Ki z_n,     |u_{n+1} - u_n| <= rate T,   |u_{n+1}| <= limit
 
 u is the natural strain relative to the undeformed shape, which holds over the sampling time T; S smooths along rods.
-With few actuators for many strains, the columns of a matrix A, all this is done with A^+ e and A^+ s_ref in place of
-e and s_ref, A^+ the pseudoinverse, and u = A a: rates and limits then hold for a, see `PI`.
+With few actuators for many strains, each strain pattern a column of a matrix A, the law acts on A^+ e and A^+ s_ref in
+place of e and s_ref, with the pseudoinverse A^+. It gives amplitudes a, with u = A a, and rates and limits hold for a,
+see `PI`.
 
-Anti-windup by clamping: where rate or limit hold u back, and e asks for more in that direction, z stays what it was.
-Back-calculation would divide by Ki, which may be zero, and has one number more to choose.
+Anti-windup by clamping: where rate or limit clip u, and e points further in that direction, z keeps its value.
+Back-calculation would divide by Ki, which may be zero, and has one more parameter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from torchdismech.values import Place, numbers
 __all__ = ["PI"]
 
 Number = float | Tensor
-# strains by actuator, or the elements by field that have one each
+# the strains (m, k) that actuators set, or by field the elements with an actuator each
 Actuators = Tensor | Mapping[str, Indices]
 
 
@@ -48,31 +49,31 @@ class PI(Feedback):
     Parameters
     ----------
     model : the robot.
-    strains : which strains are measured.
-    reference : what they shall be.
+    strains : the strains that are measured and controlled.
+    reference : the strains to follow.
     dt : step of the integrator [s].
-    Kp : gain [1], () or (B,), zero or above. A rod that takes its natural shape within a step is stable for Kp + Ki T
-        below 1, roughly; docs/control.md says more.
-    Ki : gain of the integral [1/s], likewise. `trainable.scaled(controller, ["Kp"], shape)` trains gains by a factor,
-        which keeps them positive.
-    feed_forward : F, whether the reference is added, one for all or (B,).
-    smoothing : passes of (1, 2, 1) / 4 along each rod, of the error, before it is integrated; angles of hinges are
-        along no rod.
-    actuators : (m, k) the strains that each actuator sets at 1, such as chambers; or by field the elements that have an
-        actuator each, as indices or masks, as for `Strains`; by default all have. Strains without keep the natural ones
-        that the control brings along, else the model's. `rate` and `limit` hold for every strain: an actuator gets as
-        much as leaves each of its strains within its own.
-    rate : by field, the most by which a natural strain changes in a second, such as {"curvature": 50.0} [1/m per s].
-    limit : by field, the most that a natural strain is.
-    least_length : share of the original rest lengths that they stay above: natural stretch is never below
-        least_length - 1, and what asks for less is refused.
+    Kp : proportional gain [1], () or (B,), zero or above. A rod that takes its natural shape within a step is stable
+        for Kp + Ki T below 1, roughly; docs/control.md says more.
+    Ki : integral gain [1/s], of the same shapes. `trainable.scaled(controller, ["Kp"], shape)` trains gains by a
+        factor, which keeps them positive.
+    feed_forward : F, whether the reference is added to the response, one for all or (B,).
+    smoothing : number of passes of (1, 2, 1) / 4 along each rod that smooth the error before it is integrated; angles
+        of hinges are not smoothed, as they are along no rod.
+    actuators : (m, k) the strains that each actuator, such as a chamber, sets at 1; or by field the elements that have
+        an actuator each, as indices or masks, as for `Strains`; by default all have. Strains without an actuator keep
+        the natural strains that the control brings along, else the model's. `rate` and `limit` hold for every strain:
+        an actuator is bounded so that each of its strains is within its bounds.
+    rate : by field, the largest change of a natural strain per second, such as {"curvature": 50.0} [1/m per s].
+    limit : by field, the largest absolute value of a natural strain.
+    least_length : part of the original rest lengths below which rest lengths never get: natural stretch is at least
+        least_length - 1, and references or limits below that are refused.
     every, delay, noise, seed, robots : as for `Feedback`; noise also by field, such as {"curvature": 0.1} [1/m].
 
     Raises
     ------
     InputError
-        A number out of its range, a reference of another number of strains; what does not fit the robot is refused at
-        the start of a run.
+        A number out of its range, a reference of another number of strains. Whatever does not fit the robot is refused
+        at the start of a run.
     """
 
     Kp: Tensor
@@ -145,7 +146,7 @@ class PI(Feedback):
         self.register_buffer("most_change", self._for_actuators(change))
 
     def _bounds(self, limit: Mapping[str, float]) -> tuple[Tensor, Tensor]:
-        """Return the least and the largest natural strains (m,), in their units, by the limits of fields."""
+        """Return the smallest and largest natural strains, each (m,), from the limits by field and `least_length`."""
         strains = self.strains
         most = strains.spread(limit, "PI: limit")
         low = -most
@@ -157,13 +158,13 @@ class PI(Feedback):
                     f"expected {self.least_length:g} (least_length) or more"
                 )
             low[part] = low[part].clamp_min(self.least_length - 1)
-        if self.actuators is not None:  # an actuator may set strains of both signs
+        if self.actuators is not None:  # an actuator may set strains of both signs, so its bounds are symmetric
             most = torch.minimum(most, -low)
             low = -most
         return low, most
 
     def __repr__(self) -> str:
-        """Return what is controlled, in which units, and the sampling time."""
+        """Return the controlled strains with their units, and the sampling time."""
         listed = self.strains.extra_repr()
         return f"PI of {listed}; a sample each {self.sampling_time:g} s"
 
@@ -180,13 +181,13 @@ class PI(Feedback):
         return self.strains.undeformed.device
 
     def constants(self) -> dict[str, Place]:
-        """Return what an optimiser may train, by name, each as (module, attribute)."""
+        """Return the constants that an optimiser may train, by name, each as (module, attribute)."""
         return {name: (self, name) for name in self.not_negative}
 
     # ---- a controller ----------------------------------------------------------------------------------------------
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:
-        """Refuse runs of other robots, other steps or other times than this is made for, and references too short."""
+        """Refuse runs with another step, batch size or robot, and references that do not fit or cover the run."""
         super().check(model, state, dt, steps)
         for name in ("Kp", "Ki", "feed_forward"):
             rows = getattr(self, name).shape[0]
@@ -197,7 +198,7 @@ class PI(Feedback):
         self._refuse_short()
 
     def _refuse_short(self) -> None:
-        """Refuse references that ask for rest lengths below their least share."""
+        """Refuse references whose stretch means rest lengths below `least_length`."""
         part = self.strains.parts.get("stretch")
         if part is None or not isinstance(self.reference, Fixed | Table):
             return
@@ -213,15 +214,15 @@ class PI(Feedback):
         return self.strains.measured(state, model)
 
     def first_action(self, state: State, model: Model) -> Tensor:
-        """Return the model's own natural strains, as the actuators set them."""
+        """Return the action (B, k) that comes closest to the model's natural strains."""
         return self._reduced(self.strains.natural(model, state.batch))
 
     def remembered(self, state: State, model: Model, action: Tensor) -> Memory:
-        """Return the integral of the error (B, k) [s times its unit], zero."""
+        """Return the memory before the first sample: "integral", the integral of the error (B, k), zero."""
         return {"integral": torch.zeros_like(action)}
 
     def response(self, measured: Tensor, time: Tensor, action: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Return the next natural strains (B, k), as actuators set them, and the integral (B, k)."""
+        """Return the next action (B, k), natural strains or actuators' amplitudes, and the error's integral (B, k)."""
         error = self._reduced(smoothed(self.reference(time) - measured, self.neighbours, self.smoothing))
         integral = memory["integral"] + self.sampling_time * error
         wanted = self.Kp * error + self.Ki * integral
@@ -234,7 +235,7 @@ class PI(Feedback):
         return given, {"integral": torch.where(held_back, memory["integral"], integral)}
 
     def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
-        """Return the control with the natural strains of an action (B, k); those without an actuator stay."""
+        """Return the control with the natural strains of an action (B, k); strains without an actuator keep theirs."""
         if self.actuators is None:
             return self.strains.set_by(action, control, model)
         strains = action @ self.actuators.t()
@@ -242,33 +243,33 @@ class PI(Feedback):
         return self.strains.set_by(strains, control, model)
 
     def leaves(self, model: Model, field: str) -> bool:
-        """Return whether strains of this field that can change keep the natural ones that a control brings along."""
+        """Return whether some strains of this field that can change are left to the control that is passed in."""
         part = self.strains.parts.get(field)
         acted = 0 if part is None else int(self._acted()[part].sum())
         return acted < int(can_change(model, field).sum())
 
     def _acted(self) -> Tensor:
-        """Return which strains (m,) have an actuator."""
+        """Return the strains that have an actuator, bool (m,)."""
         if self.actuators is None:
             return torch.ones_like(self.strains.undeformed, dtype=torch.bool)
         return (self.actuators != 0).any(1)
 
     def _reduced(self, strains: Tensor) -> Tensor:
-        """Return the actions (.., k) that come closest to strains (.., m)."""
+        """Return the actions (.., k) whose strains are the least-squares fit to strains (.., m)."""
         return strains if self.inverse is None else strains @ self.inverse.t()
 
     def _for_actuators(self, bound: Tensor) -> Tensor:
-        """Return the bounds (k,) of actions that keep all strains within theirs (m,), both 0 or more."""
+        """Return bounds (k,) on actions that keep all strains within their bounds (m,); all bounds are 0 or more."""
         if self.actuators is None:
             return bound
         shares = self.actuators.abs()
-        # strains that several actuators set share their bound among them
+        # actuators that set the same strain share its bound
         room = bound[:, None] / shares.sum(1, keepdim=True)
         return torch.where(shares > 0, room, torch.inf).amin(0)
 
 
 def _ones_where(given: bool | Tensor) -> float | Tensor:
-    """Return 1 for True and 0 for False, also in a tensor of truths; numbers as they are."""
+    """Return 1 for True and 0 for False, also in a tensor of bool; numbers come back unchanged."""
     if isinstance(given, bool):
         return float(given)
     return given.to(torch.float64) if isinstance(given, Tensor) and given.dtype is torch.bool else given

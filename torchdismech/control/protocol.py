@@ -1,16 +1,16 @@
-"""What a controller is, and how a run asks it: once a step, with what it remembers.
+"""The protocol of controllers, with and without memory, and how a run calls them once a step.
 
 A controller without memory is a function, controller(state, control, model) -> Control. One with memory has, besides,
 
-    initial(model, state) -> memory                                    what it remembers before the first step
+    initial(model, state) -> memory                                    the memory before the first step
     controller(state, memory, control, model) -> (Control, memory)     at each step
 
-The memory is a mapping from names to tensors with one row for each robot. The controller must not keep it anywhere
-else, such as in attributes of its own: a run hands it in and takes it back, so a run is a function of (state, memory).
-It stands in frames and files beside the state; a part of a run that is taken again in a backward pass starts from the
-memory that it started from; and a robot whose step fails keeps the memory that it had.
+The memory is a mapping from names to tensors with one row for each robot. The controller must not store it anywhere
+else, such as in its attributes: a run passes it in and gets it back, so a run is a function of (state, memory). Frames
+and files have it beside the state; a part of a run that is repeated in a backward pass starts from the memory with
+which it started at first; and a robot whose step fails keeps the memory that it had.
 
-Whoever writes a loop of its own steps as `rollout` does:
+A user's own loop that steps as `rollout` does:
 
     memory = begun(controller, model, state, integrator, steps)
     for _ in range(steps):
@@ -47,23 +47,23 @@ __all__ = [
 
 Memory = Mapping[str, Tensor]
 
-NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # it names a dataset of a file
-DTYPES = (torch.float64, torch.float32, torch.int64)  # what files hold
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name is also that of a dataset in files
+DTYPES = (torch.float64, torch.float32, torch.int64)  # the dtypes that files can hold
 
 
 class ControllerWithMemory(Protocol):
-    """A controller that remembers; see the module.
+    """A controller with a memory that the run carries along; see the module's docstring.
 
-    It may have `check(model, state, dt, steps)`, too, which refuses runs that it is not made for: of so many steps of
-    dt [s] from `state` on.
+    It may also have `check(model, state, dt, steps)`, which raises an error for runs of `steps` steps of dt [s] from
+    `state` that it is not made for.
     """
 
     def initial(self, model: Any, state: Any) -> Memory:
-        """Return what it remembers before the first step from a state: tensors (B, ...) by name."""
+        """Return the memory before the first step from a state: tensors (B, ...) by name."""
         ...
 
     def __call__(self, state: Any, memory: Memory, control: Control, model: Any) -> tuple[Control, Memory]:
-        """Return the control of the step from a state, given what the schedule set, and what it remembers then."""
+        """Return the control of the step from a state, given that of the schedule, and the memory after the step."""
         ...
 
 
@@ -84,7 +84,7 @@ def begun(
     steps: int,
     memory: Memory | None = None,
 ) -> dict[str, Tensor]:
-    """Return the memory at the start of a run of so many steps; nothing where there is none to be had.
+    """Return the memory at the start of a run of `steps` steps; {} for a controller without memory, or None.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def begun(
 def answered(
     controller: Controller | None, state: BatchState, memory: Memory, control: Control, model: Any
 ) -> tuple[Control, Memory]:
-    """Return what a controller makes of the control of the step from `state`, and its memory after the step."""
+    """Return the control of the step from `state` as the controller changes it, and the memory after the step."""
     if controller is None:
         return control, memory
     name = name_of(controller)
@@ -133,12 +133,12 @@ def answered(
 
 
 def kept(before: Memory, after: Memory, stepped: Tensor) -> dict[str, Tensor]:
-    """Return the memory after a step: that of robots which were not `stepped` (B,), or failed, is what it was."""
+    """Return the memory after a step: `after` for robots that were `stepped` (B,) without failure, else `before`."""
     return {name: where_rows(stepped, after[name], value) for name, value in before.items()}
 
 
 def expected(control: object, role: str, function: object) -> Control:
-    """Return what a schedule or controller returned; refuse anything but a control."""
+    """Return the result of a schedule or controller; refuse anything but a control."""
     if not isinstance(control, Control):
         found = "None" if control is None else type(control).__name__
         raise InputError(
@@ -148,7 +148,7 @@ def expected(control: object, role: str, function: object) -> Control:
 
 
 def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
-    """Return an initial memory; refuse what no file could hold."""
+    """Return an initial memory; refuse names, dtypes and shapes that files cannot hold."""
     if not isinstance(memory, Mapping):
         raise InputError(f"{name}.initial: expected a mapping of names to tensors, got {type(memory).__name__}")
     for label, value in memory.items():
@@ -166,7 +166,7 @@ def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
 
 
 def _like(label: str, memory: Memory, before: Memory) -> dict[str, Tensor]:
-    """Return a memory; refuse one that does not have the names, shapes and dtypes of the one before."""
+    """Return a memory; refuse one whose names, shapes or dtypes differ from those of the one before."""
     if memory.keys() != before.keys():
         raise InputError(f"{label}: expected {_listed(before)}, got {_listed(memory)}")
     for name, like in before.items():
@@ -184,7 +184,7 @@ def _listed(memory: Memory) -> str:
 
 
 def name_of(controller: object) -> str:
-    """Return what messages call a schedule or a controller: as its class is written, also where gains are trained."""
+    """Return the name of a schedule or controller in messages: that of its class, also if it is parametrized."""
     kind = type(controller)
     if isinstance(controller, nn.Module) and parametrize.is_parametrized(controller):
         kind = kind.__mro__[1]

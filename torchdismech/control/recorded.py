@@ -1,4 +1,4 @@
-"""What controllers answer, recorded: torch's calls for it take longer than a step of one robot."""
+"""Recorded answers of controllers: torch's separate calls for one take longer than a step of one robot."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from torchdismech.system.forks import lock_for_threads
 
 __all__ = ["RecordedAnswers"]
 
-KEPT_AS = "_recorded"  # the controller's attribute
+KEPT_AS = "_recorded"  # the attribute of a controller that holds its recordings
 
 
 class RecordedAnswers:
-    """What a controller answers, from tapes where there are some. Copies of it begin anew."""
+    """Recordings (tapes) of one controller's answers, made and replayed as they are asked for; copies start without."""
 
     def __init__(self) -> None:
         self._replays, self._turn = Replays(), lock_for_threads()
         self._snapshot: Snapshot | None = None
-        self._names: dict[Hashable, tuple[list[str], list[str]]] = {}  # of what controls set and memories hold
+        self._names: dict[Hashable, tuple[list[str], list[str]]] = {}  # by kind, those in controls and in memories
 
     def __reduce__(self) -> tuple:
         return type(self), ()
@@ -38,11 +38,13 @@ class RecordedAnswers:
         control: Control,
         model: Model,
     ) -> tuple[Control, Memory] | None:
-        """Return what the controller answers; None where it has to be asked. Arguments as for `Feedback.forward`.
+        """Return the controller's answer from a recording; None where the caller has to compute it.
+
+        Arguments are those of `Feedback.forward`, besides:
 
         Parameters
         ----------
-        answer : asks it; called here only where that is recorded.
+        answer : computes the answer; called here only to record it.
         """
         if control.values:
             return None
@@ -59,7 +61,7 @@ class RecordedAnswers:
             self._names[kind] = [*acting.tensors()], [*after]
             return [*acting.tensors().values(), *after.values()]
 
-        with self._turn, model.lock:  # other values may stand in the model while another thread steps it
+        with self._turn, model.lock:  # another thread that steps the model may have put other values in it
             snapshots = (self._shown(controller), model.snapshot())
             given = [*state.fields(), *held, *control.tensors().values()]
             found = self._replays.found(asked, given, kind, snapshots, lambda: [controller, *model.terms])
@@ -70,7 +72,7 @@ class RecordedAnswers:
         return Control.of({name: next(own) for name in acting}), {name: next(own) for name in after}
 
     def _shown(self, controller: nn.Module) -> Snapshot:
-        """Return what the controller holds: the same object as before unless something has changed since."""
+        """Return a snapshot of the controller's tensors: the same object as before if nothing has changed since."""
         if self._snapshot is None or not self._snapshot.shows(controller):
             self._snapshot = Snapshot(controller, KEPT_AS)
         return self._snapshot

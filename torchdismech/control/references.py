@@ -1,4 +1,4 @@
-"""What a controller is to follow: strains that stay, or strains over time."""
+"""References for controllers: strains that are constant, or given over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchdismech.values import tensor_of
 
 __all__ = ["Fixed", "Reference", "Table"]
 
-ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5}  # of times that are sums of many steps
+ROUNDING = {torch.float64: 1e-9, torch.float32: 1e-5}  # relative error of times that are sums of many steps
 
 
 class Reference(nn.Module):
@@ -27,19 +27,19 @@ class Reference(nn.Module):
         """Return the strains (B, m), or (m,) for all robots, at the times (B,)."""
 
     def check_width(self, strains: Strains) -> None:  # noqa: B027  (references of users may not know theirs)
-        """Refuse a reference that is known to be of another number of strains; asked when a controller is made."""
+        """Refuse a reference with another number of strains; called when a controller is made, here without effect."""
 
     @abstractmethod
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
-        """Refuse a reference that does not fit these strains, and a run of so many robots between times (B,)."""
+        """Refuse a reference that does not fit these strains or `batch` robots, or the times `start` to `stop` (B,)."""
 
 
 class Fixed(Reference):
-    """Strains that stay: a shape to be held.
+    """Constant strains: a shape to be held.
 
     Parameters
     ----------
-    values : (m,), or (B, m); `Strains.of_shape` makes them of positions of the nodes.
+    values : (m,), or (B, m); `Strains.of_shape` computes them from positions of the nodes.
     """
 
     values: Tensor
@@ -56,22 +56,22 @@ class Fixed(Reference):
         return self.values
 
     def check_width(self, strains: Strains) -> None:
-        """Refuse values of other strains."""
+        """Refuse values of another number of strains."""
         _refuse_other_width(self.values, strains)
 
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
-        """Refuse values of other strains, of another number of robots, and what is not finite."""
+        """Refuse values for another number of strains or robots, of another dtype or device, or that are not finite."""
         _refuse_misfit(self.values, len(self.values) if self.values.dim() == 2 else 1, strains, batch)
 
 
 class Table(Reference):
-    """Strains stored at some times and linear in between.
+    """Strains stored at some times and interpolated linearly.
 
     Parameters
     ----------
     times : (T,) growing [s], of any dtype.
     values : (T, m), or (T, B, m).
-    beyond : before the first and after the last time: "refuse" runs that go there, or "hold" the value at that end.
+    beyond : before the first and after the last time, "refuse" runs that go there, or "hold" the value at that end.
     """
 
     times: Tensor
@@ -95,13 +95,13 @@ class Table(Reference):
 
     @classmethod
     def recorded(cls, frames: Iterable[Any], strains: Strains, model: Model, beyond: str = "refuse") -> Table:
-        """Return the strains of the frames of a run, as `runs.frames` yields them.
+        """Return the strains of a recorded run, from its frames as `runs.frames` yields them.
 
         Raises
         ------
         InputError
-            No frames, such as a `Trajectory`, which keeps the sections' frames of its last state alone; a robot of the
-            run failed.
+            Anything but frames, such as a `Trajectory`, which has the sections' frames of its last state only; a run in
+            which a robot failed.
         """
         expected = "the frames of a run, as torchdismech.runs.frames(model, state, integrator, steps) yields them"
         refuse_other_kind("Table.recorded: frames", frames, Iterable, expected)
@@ -124,7 +124,7 @@ class Table(Reference):
         """Return the strains (B, m) at the times (B,)."""
         if len(self.times) == 1:
             return self.values[0]
-        finer = torch.promote_types(self.times.dtype, time.dtype)  # times may be known to more digits than the model's
+        finer = torch.promote_types(self.times.dtype, time.dtype)  # the table's times may have more digits
         times, time = self.times.to(finer), time.to(finer)
         after = torch.searchsorted(times, time.contiguous()).clamp(1, len(times) - 1)
         before = after - 1
@@ -136,11 +136,11 @@ class Table(Reference):
         return torch.lerp(self.values[before, robot], self.values[after, robot], part)
 
     def check_width(self, strains: Strains) -> None:
-        """Refuse values of other strains."""
+        """Refuse values of another number of strains."""
         _refuse_other_width(self.values, strains)
 
     def check(self, strains: Strains, batch: int, start: Tensor, stop: Tensor) -> None:
-        """Refuse values that do not fit, and times that do not cover the run."""
+        """Refuse values that do not fit, and, unless they are held, times that do not cover the run."""
         _refuse_misfit(self.values, self.values.shape[1] if self.values.dim() == 3 else 1, strains, batch)
         if self.times.device != self.values.device:
             raise InputError(
@@ -158,7 +158,7 @@ class Table(Reference):
 
 
 def _refuse_misfit(values: Tensor, robots: int, strains: Strains, batch: int) -> None:
-    """Refuse values (.., m) of so many robots that do not fit the strains of a batch."""
+    """Refuse values (.., m) of `robots` robots that do not fit the strains of a batch, or are not finite."""
     _refuse_other_width(values, strains)
     if robots not in (1, batch):
         raise InputError(f"reference: expected strains of {batch} robots, got those of {robots}")

@@ -1,4 +1,4 @@
-"""States of robots in a shape that is given by positions of the nodes, such as one that a controller shall hold."""
+"""States of robots in a target shape, which is given by positions of the nodes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torchdismech.robot.state import State
 
 __all__ = ["state_of_shape"]
 
-ALONG = 1e-6  # sine of the angle between a director and its edge that counts as none
+ALONG = 1e-6  # sine of the angle between a director and its edge below which it counts as along the edge
 # of a target that may be measured: share of where its nodes are, component of a unit vector, angle [rad]
 OUT_OF_PLANE = 1e-6
-OTHER_UNIT = 20.0  # times the length at rest: no robot is stretched so far; an inch is 25 mm
+OTHER_UNIT = 20.0  # a factor on lengths at rest that means another unit, not stretch; an inch is 25 mm
 
 
 def state_of_shape(model: Model, positions: Tensor, directors: Tensor | None) -> State:
-    """Return the state of robots in a shape, of one for positions (N, 3); see `Strains.of_shape`."""
+    """Return the state of robots at positions (B, N, 3), or of one robot at (N, 3); see `Strains.of_shape`."""
     x = _vectors_of_robots("positions", "nodes", positions, model.body.n_nodes, model)
     x = x.reshape(-1, *x.shape[-2:])
     _refuse_one_place(x.detach(), model.body.links)
@@ -41,7 +41,7 @@ def state_of_shape(model: Model, positions: Tensor, directors: Tensor | None) ->
 
 
 def _vectors_of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:
-    """Return the vectors (.., count, 3) of a target in the model's dtype; refuse others, and what is not finite."""
+    """Return vectors (.., count, 3) of a target in the model's dtype; refuse other shapes and non-finite numbers."""
     given = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
     if tuple(given.shape[-2:]) != (count, 3) or given.dim() not in (2, 3):
         raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(given.shape)}")
@@ -51,7 +51,7 @@ def _vectors_of_robots(label: str, kind: str, vectors: Tensor, count: int, model
 
 
 def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
-    """Refuse positions (B, N, 3) with an edge (E, 2) without length, which has no direction."""
+    """Refuse positions (B, N, 3) in which an edge (E, 2) has no length, and so no direction."""
     start, end = (positions[:, edges[:, side]] for side in (0, 1))
     same = (start == end).all(-1)
     if bool(same.any()):
@@ -65,7 +65,7 @@ def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
 
 
 def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
-    """Warn of positions (B, N, 3) between which edges are many times as long, or as short, as at rest."""
+    """Warn of positions (B, N, 3) at which edges are many times longer or shorter than at rest."""
     start, end = model.body.links.T
 
     def length(x: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
 
 
 def _turned(at: State, directors: Tensor) -> Tensor:
-    """Return the angles (B, E) by which sections are turned from reference directors to these (.., E, 3) [rad]."""
+    """Return the angles (B, E) from the state's directors to the given ones (.., E, 3), about the edges [rad]."""
     count = directors.shape[-2]
     own, axis = at.director[:, :count], at.tangent[:, :count]
     wanted = directors.expand_as(own)

@@ -1,7 +1,7 @@
-"""Strains that are controlled: which they are, how they are measured, what natural strains set them.
+"""Strains that are controlled: their choice, their measurement, and the natural strains that actuate them.
 
-The one place where units change. The library has curvatures and twists integrated over the Voronoi length of a spring
-(dimensionless, rad) and rest lengths of edges (m). Here they are
+All conversion of units is here. The library has curvatures and twists integrated over the Voronoi length of a spring
+(dimensionless, rad) and rest lengths of edges (m). Controllers have
 
 ==============  ==================================  =======  ======================================================
 field           of                                  unit     sets
@@ -39,19 +39,20 @@ from torchdismech.values import tensor_of
 
 __all__ = ["Strains"]
 
-# elastic terms that have the strains; angles of hinges come from the positions, however shells bend
+# elastic terms that give the strains; hinge angles are computed from positions, with any kind of shell bending
 TERMS = {"rod edges": "stretch", "springs": "bend_twist"}
 
 
 class Strains(nn.Module):
-    """Some strains of a robot as one vector (B, m), field after field, of each its elements in order.
+    """A choice of strains of a robot as one vector (B, m): field after field, each with its elements in order.
 
     Parameters
     ----------
     model : the robot.
     fields : names from the module's table.
-    elements : indices or masks of edges, springs or hinges by field, of "curvature" for both; by default all whose
-        strain can change: not those between clamped nodes, and of a planar robot not the curvature out of its plane.
+    elements : by field, indices or masks of edges, springs or hinges; those of "curvature" count for kappa1 and kappa2.
+        By default all whose strain can change: not those between clamped nodes, and in a planar robot not the curvature
+        out of its plane.
 
     Attributes
     ----------
@@ -106,15 +107,15 @@ class Strains(nn.Module):
         return {name: UNITS[name] for name in self.parts}
 
     def index(self, name: str) -> Tensor:
-        """Return the elements (k,) of a field."""
+        """Return the indices (k,) of a field's elements."""
         return getattr(self, f"_{name}")
 
     def extra_repr(self) -> str:
-        """Return fields, numbers and units, for print."""
+        """Return fields, counts and units, for print."""
         return ", ".join(f"{name}: {len(index)} [{UNITS[name]}]" for name, index in self.elements.items())
 
     def spread(self, values: Mapping[str, float], label: str) -> Tensor:
-        """Return numbers given by field as a vector (m,), infinite where none is given; "curvature" gives both."""
+        """Return numbers by field as a vector (m,), infinite for others; "curvature" means kappa1 and kappa2."""
         vector = torch.full((self.size,), torch.inf, dtype=self.undeformed.dtype, device=self.undeformed.device)
         refuse_other_kind(label, values, Mapping, 'numbers by field, such as {"stretch": 0.5}')
         for field, given in values.items():
@@ -126,9 +127,10 @@ class Strains(nn.Module):
         return vector
 
     def places(self, elements: Mapping[str, Indices], label: str) -> list[int]:
-        """Return where elements, given by field as indices or masks, are in the vector; "curvature" gives both.
+        """Return the positions in the vector of elements that are given by field, as indices or masks.
 
-        Refused are fields and elements that are not controlled, an element that is there twice, and none at all.
+        "curvature" counts for kappa1 and kappa2. Refused are fields and elements that are not controlled, an element
+        that occurs twice, and no elements at all.
         """
         found = [
             place
@@ -143,14 +145,14 @@ class Strains(nn.Module):
         return sorted(found)
 
     def _controlled(self, field: str, label: str) -> list[str]:
-        """Return the names of the parts that a field or an alias stands for; refuse one of which none is controlled."""
+        """Return the controlled fields that a field or alias stands for; refuse one without any."""
         known = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
         if not known:
             raise InputError(f"{label}: no field {field!r} is controlled; there are {', '.join(self.parts)}")
         return known
 
     def _places_in(self, name: str, chosen: Indices, label: str) -> list[int]:
-        """Return where elements of a part are in the vector."""
+        """Return the positions in the vector of elements of one field."""
         kind, own = ELEMENTS[name], self.elements[name]
         index = distinct_indices(chosen, self.counts[kind], f"{label}: {name}: {kind}")
         if len(lost := np.setdiff1d(index, own)):
@@ -158,9 +160,9 @@ class Strains(nn.Module):
         return (self.parts[name].start + np.searchsorted(own, index)).tolist()
 
     def refuse_another(self, model: Model) -> None:
-        """Refuse a robot with other numbers of elements than the one that these strains are of.
+        """Refuse a robot whose numbers of elements differ from those of the robot that these strains were made for.
 
-        Refused are also natural curvatures of triangles that angles cannot give, where angles are controlled.
+        Where hinge angles are controlled, natural curvatures of triangles that these cannot represent are refused, too.
         """
         for kind, count in element_counts(model).items():
             if count != self.counts[kind]:
@@ -172,7 +174,7 @@ class Strains(nn.Module):
             refuse_curvatures_without_angles(model.body, model.terms)
 
     def neighbours(self, model: Model) -> Tensor:
-        """Return the places (2, m) of the elements before and after each along its rod, its own where there is none."""
+        """Return the positions (2, m) of each strain's neighbours before and after along its rod, else its own."""
         places = np.tile(np.arange(self.size), (2, 1))
         for name, part in self.parts.items():
             places[:, part] = part.start + along_rods(model.body, ELEMENTS[name], self.elements[name])
@@ -187,22 +189,21 @@ class Strains(nn.Module):
     def of_shape(self, model: Model, positions: Tensor, directors: Tensor | None = None) -> Tensor:
         """Return the strains (B, m) of a robot in another shape, or (m,) of a single one.
 
-        How often a section is turned against the next one no shape tells: the twist of a spring is taken as the one
-        within half a turn of the undeformed.
+        A shape does not tell whole turns between neighbouring sections: the twist of a spring is the one within half a
+        turn of the undeformed.
 
         Parameters
         ----------
         positions : of the nodes (N, 3) or (B, N, 3) [m].
-        directors : (E, 3) or (B, E, 3) where the sections' m1 points on the rod edges, as `model.directors` does at
-            rest; of any length, what they have along their edge does not count. By default, and on edges of no rod,
-            each edge's section is carried from the rest shape by the smallest rotation of the edge.
+        directors : (E, 3) or (B, E, 3) directions of the sections' m1 on the rod edges, as `model.directors` at rest;
+            of any length, and their component along the edge is ignored. By default, and on edges that belong to no
+            rod, each edge's section is carried from the rest shape by the smallest rotation of the edge.
 
         Raises
         ------
         InputError
-            Vectors of other shapes, numbers that are not finite, nodes of an edge in one place, edges that fold back
-            on each other, a director along its edge; of a planar robot a shape in no plane along x and z, and turned
-            sections.
+            Vectors of other shapes, numbers that are not finite, an edge without length, edges that fold back on each
+            other, a director along its edge; for a planar robot, a shape out of its plane and turned sections.
         """
         at = state_of_shape(model, positions, directors)
         strains = self.measured(at, model)
@@ -215,7 +216,7 @@ class Strains(nn.Module):
         return strains[0] if tensor_of(positions).dim() == 2 else strains
 
     def _refuse_folded(self, strains: Tensor) -> None:
-        """Refuse strains (B, m) of a shape that are not finite, as of edges that fold back on each other."""
+        """Refuse strains (B, m) that are not finite, which come from edges that fold back on each other."""
         lost = ~strains.isfinite().all(0)
         for name, part in self.parts.items():
             if bool(lost[part].any()):
@@ -226,7 +227,7 @@ class Strains(nn.Module):
                 )
 
     def _absolute(self, state: State, model: Model) -> Tensor:
-        """Return curvatures, twists and angles, not yet less those of the undeformed shape; stretch (B, m)."""
+        """Return the strains (B, m) before those of the undeformed shape are subtracted (zero for stretch)."""
         values = model.mechanics.strains(state, Control(), self.terms)
         columns = []
         for name in self.parts:
@@ -235,13 +236,13 @@ class Strains(nn.Module):
                 continue
             value = values["tau" if name == "twist" else name][:, self.index(name)]
             columns.append(value / self._voronoi(model, name) if ELEMENTS[name] == "springs" else value)
-        rows = max(len(column) for column in columns)  # lengths of many robots, one state: each has strains of its own
+        rows = max(len(column) for column in columns)  # with rest lengths per robot, one state has strains for each
         return torch.cat([column.expand(rows, -1) for column in columns], dim=1)
 
     # ---- actuating -------------------------------------------------------------------------------------------------
 
     def natural(self, model: Model, batch: int, control: Control | None = None) -> Tensor:
-        """Return the natural strains (B, m) relative to the undeformed shape: a control's, else the model's own."""
+        """Return the natural strains (B, m) relative to the undeformed shape: the control's, else the model's."""
         given = Control() if control is None else control
         own = model.natural_strains(batch).replace(**given.tensors())
         found = []
@@ -254,8 +255,9 @@ class Strains(nn.Module):
         return torch.cat(found, dim=1)
 
     def set_by(self, strains: Tensor, control: Control, model: Model) -> Control:
-        """Return a control with natural strains (B, m); elements that are not among them keep the control's, or the
-        model's own.
+        """Return a control with natural strains (B, m) set.
+
+        Elements that are not among these keep the control's natural strains, or the model's.
         """
         own = model.natural_strains(len(strains))
         changes: dict[str, Tensor] = {}
@@ -281,18 +283,18 @@ class Strains(nn.Module):
         return control.replace(**changes)
 
     def _natural_stretch(self, given: Control, model: Model, batch: int) -> Tensor:
-        """Return the stretches (B, edges) that a control's rest lengths come to, zero where it sets none."""
+        """Return the natural stretches (B, edges) by a control's rest lengths; zero where it sets none."""
         if given.rest_length is None:
             return self.undeformed.new_zeros(batch, len(self.elements["stretch"]))
         return (given.rest_length / _rest_length(model, batch) - 1)[:, self.index("stretch")]
 
     def _angle(self, strains: Tensor, name: str, model: Model) -> Tensor:
-        """Return natural curvatures, twists or angles as the library has them (B, elements)."""
+        """Return natural curvatures, twists or angles (B, elements) in the library's units."""
         part = self.parts[name]
         return (strains[:, part] + self.undeformed[part]) * self._voronoi(model, name)
 
     def _voronoi(self, model: Model, name: str) -> Tensor | float:
-        """Return the lengths (.., elements) that curvature and twist are integrated over; 1 for hinges."""
+        """Return the Voronoi lengths (.., elements) [m] over which curvature and twist are integrated; 1 for hinges."""
         if name == "hinge_angle":
             return 1.0
         stencil = model.term("bend_twist").stencil
@@ -314,7 +316,7 @@ def _or(given: Tensor | None, own: Tensor | None) -> Tensor:
 
 
 def _put(base: Tensor, index: Tensor, values: Tensor) -> Tensor:
-    """Return `base` (B, K) with some columns replaced."""
+    """Return `base` (B, K) with the columns `index` replaced by `values`."""
     return values if len(index) == base.shape[1] else base.index_copy(1, index, values)
 
 
