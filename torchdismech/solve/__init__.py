@@ -1,1 +1,1 @@
-"""Linear solvers and Newton's method for batches: vectors and matrices, no physics."""
+"""Linear solvers, root searches, complementarity problems and eigenvalues of batches: algebra without physics."""

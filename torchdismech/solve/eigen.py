@@ -1,4 +1,4 @@
-"""The lowest eigenvalues of stiffness against mass: sparse shift-invert on the CPU."""
+"""Lowest eigenvalues of the stiffness against the mass matrix: sparse shift-invert on the CPU, for vibrations."""
 
 from __future__ import annotations
 
@@ -11,39 +11,41 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["ROUNDING", "lowest_modes", "sparse_matrix"]
 
-DENSE = 300  # unknowns up to which all eigenvalues are found at once: as fast there
-EXTRA = 8  # vectors beside those asked for, so that equal eigenvalues are all found
-DEPTH = 3  # blocks of vectors in a cycle
-CYCLES = 60
-# Eigenvalues are found once they change, from one cycle to the next, by no more than this part of themselves, and so
-# many units in the last place of the largest one: products with large matrices are no better.
+DENSE = 300  # unknowns up to which the dense problem is solved for all eigenvalues: as fast there
+EXTRA = 8  # least number of vectors iterated beside those asked for, so that equal eigenvalues are all found
+DEPTH = 3  # blocks of vectors in the Krylov space of a cycle
+CYCLES = 60  # restarts after which the iteration fails
+# Eigenvalues have converged once they change between two cycles by no more than SETTLED times themselves plus NOISE
+# machine epsilons of the largest eigenvalue: products with large matrices are no more accurate.
 SETTLED, NOISE = 1e-11, 64
-SHIFT = 1e-11  # of the largest eigenvalue: below it the shifted matrix would be singular in rounding
-# Units in the last place of the largest eigenvalue up to which an eigenvalue counts as zero: those of rigid motions of
-# rods and shells, of 20 to 600 unknowns, come out within half a unit.
+SHIFT = 1e-11  # first shift, relative to the largest eigenvalue: with less the shifted matrix is singular to rounding
+# Machine epsilons of the largest eigenvalue up to which an eigenvalue counts as zero: the eigenvalues of rigid motions
+# of rods and shells with 20 to 600 unknowns come out within half an epsilon.
 ROUNDING = 2
-LEAST = 0.5  # of its diagonal: what is left of the mass matrix of an edge, a triangle and so a robot in any motion
+# Least eigenvalue of the consistent mass matrix of an edge or a triangle, and so of a robot, scaled to a unit diagonal.
+LEAST = 0.5
 DOUBLE = float(np.finfo(float).eps)
 
 
 def lowest_modes(stiffness: Any, mass: Any, count: int, precision: float = DOUBLE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest `count` eigenvalues and shapes of K v = w M v; shapes (n, count) have v^T M v = 1.
+    """Return the lowest eigenvalues (count,) and shapes (n, count) of K v = w M v; the shapes have v^T M v = 1.
 
-    Unknowns without mass are eliminated, K_aa v_a = -K_am v_m. Eigenvalues that are zero but for rounding are zero.
+    Unknowns without mass follow the others, K_aa v_a = -K_am v_m, and are eliminated. Eigenvalues within rounding of
+    zero are returned as exact zeros. The largest component of each shape is positive.
 
     Parameters
     ----------
     stiffness : (n, n) symmetric scipy matrix, which may be singular or indefinite.
     mass : (n, n) symmetric scipy matrix, positive definite but for unknowns without mass, whose rows are zero. It may
         couple unknowns as consistent masses of rods and triangles do, see `LEAST`.
-    precision : relative, with which the stiffness is known.
+    precision : relative accuracy of the stiffness, from which it follows how small an eigenvalue counts as zero.
 
     Raises
     ------
     ValueError
         Numbers that are not finite; unknowns without mass whose stiffness is not positive definite.
     ArithmeticError
-        The eigenvalues do not settle.
+        The eigenvalues do not converge.
     """
     if not (np.isfinite(stiffness.data).all() and np.isfinite(mass.data).all()):
         raise ValueError("the stiffness or the mass is not finite")
@@ -60,7 +62,7 @@ def lowest_modes(stiffness: Any, mass: Any, count: int, precision: float = DOUBL
 
 
 def sparse_matrix(pattern: Pattern, values: Tensor) -> Any:
-    """Return the matrix with values (nnz,) on a pattern, both triangles, as a scipy matrix on the CPU."""
+    """Return the matrix with values (nnz,) on a pattern as a scipy matrix on the CPU, with both triangles."""
     from scipy.sparse import coo_array
 
     numbers = values.detach().double().cpu().numpy()
@@ -72,12 +74,16 @@ def sparse_matrix(pattern: Pattern, values: Tensor) -> Any:
 
 
 class _Condensed:
-    """The stiffness of the unknowns with mass, those without following, in units in which the masses' diagonal is 1.
+    """The stiffness condensed to the unknowns with mass, scaled so that the diagonal of the mass matrix is 1.
+
+    Scaled unknowns y (m, k) belong to displacements y / `root`; unknowns without mass follow statically.
 
     Attributes
     ----------
-    size : number of unknowns with mass.
-    largest : bound of the largest eigenvalue.
+    size : number m of unknowns with mass.
+    moving, massless : indices of the m unknowns with mass, and of the a unknowns without.
+    root : (m, 1) roots of the diagonal masses.
+    largest : upper bound of the largest eigenvalue.
     """
 
     def __init__(self, stiffness: Any, mass: Any):
@@ -94,27 +100,27 @@ class _Condensed:
             self._massless = _positive_factor(rows[self.massless][:, self.massless])
             if self._massless is None:
                 raise ValueError("an angle without inertia is held by nothing, or pushed away from where it is")
-        self.largest = float((abs(self._moving) @ (1 / self.root) / self.root).max())  # Gershgorin's
+        self.largest = float((abs(self._moving) @ (1 / self.root) / self.root).max())  # Gershgorin's bound
         if self._masses is not None:
             self.largest /= LEAST
 
     def follow(self, moved: np.ndarray) -> np.ndarray:
-        """Return where (a, k) unknowns without mass go as those with mass move (m, k)."""
+        """Return the displacements (a, k) of the massless unknowns that follow those (m, k) of the others."""
         if self._massless is None:
             return np.zeros((0, moved.shape[1]))
         return -self._massless.solve(self._coupling @ moved)
 
     def product(self, y: np.ndarray) -> np.ndarray:
-        """Return the condensed matrix times y (m, k)."""
+        """Return the condensed, scaled stiffness times y (m, k)."""
         moved = y / self.root
         return (self._moving @ moved + self._coupling.T @ self.follow(moved)) / self.root
 
     def inert(self, y: np.ndarray) -> np.ndarray:
-        """Return the masses in these units times y (m, k)."""
+        """Return the scaled mass matrix times y (m, k)."""
         return y if self._masses is None else (self._masses @ (y / self.root)) / self.root
 
     def ritz(self, space: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return eigenvalues (k,) and vectors (m, k) in a space with orthonormal vectors (m, k)."""
+        """Return the Ritz values (k,) and vectors (m, k) in the space spanned by orthonormal vectors (m, k)."""
         from scipy.linalg import eigh
 
         matrix = space.T @ self.product(space)
@@ -123,14 +129,14 @@ class _Condensed:
         return eigenvalue, space @ mixture
 
     def shape(self, y: np.ndarray) -> np.ndarray:
-        """Return what all unknowns (n, k) move in modes y (m, k)."""
+        """Return the displacements (n, k) of all unknowns in modes y (m, k)."""
         shape = np.zeros((self.mass.shape[0], y.shape[1]))
         shape[self.moving] = y / self.root
         shape[self.massless] = self.follow(shape[self.moving])
         return shape
 
     def shifted(self) -> Any:
-        """Return a factor of K + shift M, the least shift of some tries that makes it positive definite."""
+        """Return a factorization of K + shift M by the first of ever larger shifts that makes it positive definite."""
         shift = SHIFT * self.largest
         while shift < 10 * self.largest:
             factor = _positive_factor(self.stiffness + shift * self.mass)
@@ -140,16 +146,21 @@ class _Condensed:
         raise ValueError("no shift makes the stiffness positive definite")
 
     def inverse(self, factor: Any, y: np.ndarray) -> np.ndarray:
-        """Return the inverse of the condensed and shifted matrix times the masses times y (m, k)."""
+        """Return (K + shift M)^-1 M y for y (m, k), condensed and scaled: a step of inverse iteration.
+
+        Parameters
+        ----------
+        factor : from `shifted`.
+        """
         rhs = np.zeros((self.mass.shape[0], y.shape[1]))
         rhs[self.moving] = self.root * self.inert(y)
         return self.root * factor.solve(rhs)[self.moving]
 
 
 def _positive_factor(matrix: Any) -> Any:
-    """Return a factor of a symmetric matrix; None where that is not positive definite.
+    """Return a factorization of a symmetric sparse matrix; None if the matrix is not positive definite.
 
-    Without exchanges of rows the pivots have the signs of the eigenvalues (Sylvester).
+    This is an LU factorization without exchanges of rows, whose pivots have the signs of the eigenvalues (Sylvester).
     """
     from scipy.sparse.linalg import splu
 
@@ -163,10 +174,10 @@ def _positive_factor(matrix: Any) -> Any:
 
 
 def _lowest(condensed: _Condensed, count: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lowest eigenvalues and their vectors (m, block): Ritz values of short block Krylov spaces, restarted.
+    """Return the `block` lowest Ritz values and vectors (m, block) once the lowest `count` of them have converged.
 
-    A block holds more vectors than are wanted, so that several modes of one frequency are found, which one vector at a
-    time may miss.
+    The method is shift-invert with short block Krylov spaces that are restarted from their Ritz vectors. A block holds
+    more vectors than are wanted, so that several modes of one frequency are found, which single vectors may miss.
     """
     factor = condensed.shifted()
     vectors = np.random.default_rng(0).standard_normal((condensed.size, block))

@@ -17,38 +17,40 @@ from torchdismech.solve.trial import tried
 
 __all__ = ["ENOUGH", "HIDDEN", "newton", "resumed"]
 
-# Part of a step below which a line search gives up that a potential judges: nearly singular matrices give steps that
-# are too long by far.
+# Fraction of a step below which a line search on the potential gives up. It is smaller than `SHORTEST` because nearly
+# singular matrices give steps that are far too long.
 SHORTEST_DESCENT = 2.0**-20
-ENOUGH = 1e-4  # of the fall that the slope promises: a step along which the potential falls by less is shortened
-HIDDEN = 1e-8  # of the potential: in smaller changes rounding hides the fall
-TINY = 1e-300  # J, in place of a potential that is zero
+ENOUGH = 1e-4  # least decrease of the potential, relative to what its slope predicts, with which a step is accepted
+HIDDEN = 1e-8  # predicted decrease relative to the potential below which rounding hides it
+TINY = 1e-300  # J, added so that the comparison also works where the potential is zero
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
-    """Find x with |weight * r(x)| <= tolerance for each row, or as near as rounding lets it get.
+    """Return x with |weight * r(x)| <= tolerance for each row, or as near to the root as rounding permits.
 
     A Newton step is taken whole where it reduces the residual's norm. Where it does not, it may still be a good step,
     because stiff directions make the norm rise before it falls. So it is also taken if the simplified Newton correction
     that would come next, with the same matrix, is shorter than the step. If neither test holds, a quarter of the step
     is tried, and so on until one of them does.
 
-    A row within the noise of rounding counts as solved once its Newton steps are short; see `noise`.
+    A row whose residual is within the rounding noise counts as solved once its Newton steps are short; see `noise`.
+    Where the system has a potential, steps are accepted by its decrease instead.
 
     Parameters
     ----------
     x : (B, m) first iterate.
-    running : (B,) rows to solve; the others are left alone.
+    running : (B,) rows to solve; None: all. The others keep x.
     """
     return _LineSearch(system, begun(system, x, options, running), options).root()
 
 
 def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tensor | None = None) -> Root:
-    """Return where `newton` ends from a search's iterates.
+    """Return the result of `newton` continued from a search in progress.
 
     Parameters
     ----------
-    fraction : (B,) of the Newton step that a row is to try next; None: all rows try the whole.
+    at : the state of that search.
+    fraction : (B,) fraction of its Newton step that each row tries next; None: all rows try the whole step.
     """
     search = _LineSearch(system, at, options)
     search.steps = search.steps._replace(fraction=fraction)
@@ -56,16 +58,19 @@ def resumed(system: System, at: Progress, options: NewtonOptions, fraction: Tens
 
 
 class _NextSteps(NamedTuple):
-    """The step that each row tries next from its iterate: its Newton step or a part of it, or one by another matrix.
+    """The step that each row tries next from its iterate: its Newton step, a part of it, or a repaired step.
+
+    A row whose Cholesky factorization failed gets a *repaired* step: by an indefinite factorization of its matrix, or
+    by the matrix shifted until it is positive definite.
 
     Attributes
     ----------
-    solved, direction : rows (B,) that have a step at their iterate, and these steps (B, m).
-    fraction : (B,) of its step that a row tries next; None: all rows try the whole.
-    indefinite : (B,) rows whose matrix is known not to be positive definite, so that they have no Newton step; None: no
-        row.
-    renew : whether some row that runs needs a Newton step by the factor of its matrix.
-    repairs : whether some row that runs is indefinite and not solved: it needs a step by other means.
+    solved : (B,) rows that have a step from their iterate.
+    direction : (B, m) these steps, whole.
+    fraction : (B,) fraction of its step that each row tries next; None: all rows try the whole step.
+    indefinite : (B,) rows whose matrix is known not to be positive definite; None: none is.
+    renew : whether some running row needs a new factorization and Newton step.
+    repairs : whether some running row needs a repaired step: `indefinite`, and not `solved`.
     """
 
     solved: Tensor
@@ -76,26 +81,26 @@ class _NextSteps(NamedTuple):
     repairs: bool = False
 
     def anew(self) -> _NextSteps:
-        """Return what rows try next that have all moved: a Newton step that is yet to be found, the whole of it."""
+        """Return the next steps after all rows have moved: whole Newton steps, not found yet."""
         return _NextSteps(self.solved, self.direction)
 
     def rows(self, rows: Tensor) -> _NextSteps:
-        """Return those of some rows (R,), which find the same Newton steps anew."""
+        """Return the next steps of the rows with indices (R,); their Newton steps will be computed again."""
         fraction = None if self.fraction is None else self.fraction[rows]
         indefinite = None if self.indefinite is None else self.indefinite[rows]
         return _NextSteps(self.solved[rows], self.direction[rows], fraction, indefinite, repairs=self.repairs)
 
     @property
     def all_anew(self) -> bool:
-        """Whether all rows that run try a new Newton step next, the whole of it."""
+        """Whether all running rows try a whole, new Newton step next."""
         return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
 
     def whole(self) -> Tensor | None:
-        """Return the rows (B,) that try the whole of their step; None: all."""
+        """Return the rows (B,) that try their whole step, Newton or repaired; None: all."""
         return None if self.fraction is None else self.fraction == 1
 
     def whole_newton(self) -> Tensor | None:
-        """Return the rows (B,) that try the whole of a Newton step; None: all."""
+        """Return the rows (B,) that try a whole Newton step, not a repaired one; None: all."""
         whole = self.whole()
         if self.indefinite is None:
             return whole
@@ -106,15 +111,15 @@ class _LineSearch(DividingSearch):
     """Newton steps with a line search, each row at its own pace.
 
     A round tries one point in every row that runs: the whole step from a new iterate, a quarter of the step that failed
-    there, or a step by another factor where the matrix was not positive definite. So no row waits for another's line
-    search, and a batch takes as many evaluations as its slowest row alone.
+    there, or a repaired step where the matrix was not positive definite (see `_NextSteps`). So no row waits for
+    another's line search, and a batch takes as many evaluations as its slowest row alone.
 
     Attributes
     ----------
-    steps : what the rows try next.
-    factor : of the matrices, by which the last Newton steps were found.
-    ends_next : whether the next round is expected to be the last, for which no matrix is found.
-    length, short : see `Progress`, of which `tolerance` is the noise.
+    steps : the steps that the rows try next.
+    factor : factorization that gave the last Newton steps.
+    ends_next : whether the next round is expected to be the last, so that it need not evaluate the matrix.
+    length, short : (B,) as in `Progress`; `tolerance` is its `noise`.
     """
 
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
@@ -125,7 +130,7 @@ class _LineSearch(DividingSearch):
 
     @property
     def progress(self) -> Progress:
-        """How far the search is."""
+        """The present state of the search, as tensors."""
         return Progress.of(self.at, self.status, self.iterations, self.length, self.tolerance, self.short)
 
     def _go_on_from(self, progress: Progress) -> None:
@@ -133,32 +138,32 @@ class _LineSearch(DividingSearch):
         self.length, self.tolerance, self.short = progress.length, progress.noise, progress.short
 
     def divides(self) -> bool:
-        """Return whether rows may go on without the others: compiled code is for one number of rows."""
+        """Return whether the search may go on with fewer rows: only without compiled code, which has a fixed batch."""
         return self.system.compiled(tried) is tried
 
     def of_rows(self, rows: Tensor, system: System) -> _LineSearch:
-        """Return the search of some rows alone; they find the same Newton steps anew."""
+        """Return a search of the rows with indices (R,) alone, which computes their Newton steps again."""
         part = _LineSearch(system, self.progress.rows(rows), self.options.rows(rows, system.solver()))
         part.steps = self.steps.rows(rows)
         return part
 
     def round(self) -> bool:
-        """Try a step; return whether some row still runs."""
+        """Try a step in each row that runs; return whether some row still runs."""
         more = self._whole_steps()
         return self._tried_steps() if more is None else more
 
     def _whole_steps(self) -> bool | None:
-        """Take whole Newton steps by a recording; return whether some row still runs.
+        """Take a round of whole Newton steps by replaying a recording; return whether some row still runs.
 
-        None where there is no recording, or where these are not the steps to take in all rows: nothing was done, and
-        what there is without recordings tries the same steps once more.
+        None, with the search unchanged, where there is no recording of such a round, or where the whole step is not to
+        be taken in every row; `_tried_steps` then takes the round.
         """
         recorded = self.system.recording(plain_round)
         if recorded is None or not self.steps.all_anew or self.system.descending:
             return None
         after, flags = recorded(self.system, self.progress, self.options, with_matrix=not self.ends_next)
         bad, more, unconverged, far = flags.tolist()
-        if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
+        if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
             after, flags = recorded(self.system, self.progress, self.options)
             bad, more, _, far = flags.tolist()
         if bad:
@@ -168,7 +173,7 @@ class _LineSearch(DividingSearch):
         return more
 
     def _tried_steps(self) -> bool:
-        """Try the next step of each row; return whether some row still runs."""
+        """Take a round with the next step of each running row, of whatever kind; return whether some row still runs."""
         at, options, active = self.progress, self.options, self.status == RUNNING
         potential, begun = self.system.potential(at.x), self.steps.whole_newton()
         descends = potential is not None
@@ -180,9 +185,9 @@ class _LineSearch(DividingSearch):
             self._shorten_directions()
         steps = self._steps(active, begun, descends)
         taken = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
-        # the one transfer that the host waits for in a round where all goes well
+        # in a round whose steps are all accepted this is the only transfer that the host waits for
         bad, more, unconverged, far = taken.flags.tolist()
-        if self.ends_next and unconverged:  # once more, as what comes next needs the matrix
+        if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
             taken = steps_taken(self.system, at, options, steps)
             bad, more, _, far = taken.flags.tolist()
         if potential is not None and options.line_search:
@@ -196,15 +201,17 @@ class _LineSearch(DividingSearch):
         return more
 
     def _steps(self, active: Tensor, begun: Tensor | None, descends: bool) -> Steps:
-        """Return the steps that the rows that run, `active` (B,), try now.
+        """Return the steps to try in this round.
 
         Parameters
         ----------
-        begun : (B,) rows that try the whole of a Newton step; None: all.
+        active : (B,) rows that run.
+        begun : (B,) rows that try a whole Newton step, which counts as an iteration; None: all.
+        descends : whether steps descend a potential, so that indefinite matrices are shifted.
         """
         following = self.steps
         indefinite = torch.zeros_like(active) if following.indefinite is None else following.indefinite
-        # a step by an indefinite matrix tells how near the root is, too, where that matrix is not shifted
+        # an indefinite matrix that is not shifted gives an exact Newton step, whose length tells how near the root is
         exact = self.solver.solves_indefinite and not descends
         return Steps(
             following.direction,
@@ -217,22 +224,23 @@ class _LineSearch(DividingSearch):
         )
 
     def _find_directions(self, active: Tensor) -> None:
-        """Find the Newton steps of the rows that are not known to be indefinite; these keep the step that they have."""
+        """Factor the matrices and find the Newton steps; rows known to be indefinite keep the step that they have."""
         steps = self.steps
         rows = active if steps.indefinite is None else active & ~steps.indefinite
         self.factor = self.solver.factor(self.at.values, rows=rows)
         direction = self.factor.solve(-self.at.residual)
-        solved = rows & self.factor.ok  # read after solving: iterative solvers know it only then
+        solved = rows & self.factor.ok  # iterative solvers set `ok` only in `solve`
         if steps.indefinite is not None:
             direction = torch.where(solved[:, None], direction, steps.direction)
             solved = solved | (steps.solved & steps.indefinite)
         self.steps = steps._replace(solved=solved, direction=direction)
 
     def _repair(self, active: Tensor, descend: bool) -> None:
-        """Find steps for the rows whose matrix is not positive definite and that have none.
+        """Find steps for the running rows whose matrix is not positive definite and that have no step yet.
 
-        Without a potential the exact Newton direction of the indefinite matrix is right: it reduces the residual. With
-        one, the matrix is shifted until it is positive definite, so that the direction descends.
+        Without a potential the exact Newton direction of the indefinite matrix is right, because it reduces the
+        residual. With a potential, or with a solver for definite matrices only, the matrix is shifted until it is
+        positive definite, so that the direction descends.
         """
         steps = self.steps
         assert steps.indefinite is not None
@@ -247,17 +255,17 @@ class _LineSearch(DividingSearch):
         self.steps = steps._replace(solved=steps.solved | repaired, direction=direction)
 
     def _shorten_directions(self) -> None:
-        """Let no Newton step reach too far: by a matrix that is hardly positive definite it may be far too long."""
+        """Scale steps to the trust radius: a matrix that is barely positive definite may give far too long ones."""
         reach, direction = self.system.trust_radius(), self.steps.direction
         farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
         self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))
 
     def _sort_out(self, taken: TriedSteps, by_norm: bool) -> bool:
-        """Keep where good steps lead and shorten the others; return whether some row still runs.
+        """Accept the good steps and shorten or end the other rows; return whether some row still runs.
 
         Parameters
         ----------
-        by_norm : see `rounds.sorted_out`.
+        by_norm : whether steps are judged by the residual's norm, and not by a potential.
         """
         options = self.options if by_norm else dataclasses.replace(self.options, shortest=SHORTEST_DESCENT)
         after, fraction, refused = sorted_out(taken, self.progress, options, by_norm)
@@ -267,16 +275,24 @@ class _LineSearch(DividingSearch):
         running = self.status == RUNNING
         flags = [running.any(), (running & (fraction == 1)).any(), (running & refused).any()]
         more, renew, repairs = torch.stack(flags).tolist()
-        indefinite = refused | (indefinite & (fraction < 1))  # those that have moved are at another matrix
+        indefinite = refused | (indefinite & (fraction < 1))  # rows that moved have a new matrix, which may be definite
         self.steps = _NextSteps(self.steps.solved, self.steps.direction, fraction, indefinite, renew, repairs)
         return more
 
     def _descended(self, taken: TriedSteps, potential: Tensor) -> Tensor:
-        """Return the rows (B,) whose potential fell; `potential` is that before the steps."""
+        """Return the rows (B,) whose step decreased the potential sufficiently (Armijo's condition).
+
+        Where rounding hides the decrease, or the residual is within its noise, a step that is good by the residual's
+        norm is accepted, too.
+
+        Parameters
+        ----------
+        potential : (B,) before the steps.
+        """
         fraction, slope = self.steps.fraction, (self.at.residual * self.steps.direction).sum(1)
         least = ENOUGH * slope if fraction is None else ENOUGH * fraction * slope
         norm, there = taken.after.norm, self.system.potential(taken.after.x)
         assert there is not None
-        # near a minimum rounding hides the descent of the potential; there a falling residual is the sharper test
+        # near a minimum, where rounding hides changes of the potential, the norm of the residual is the sharper test
         near = (-slope < HIDDEN * (potential.abs() + TINY)) | (norm <= self.tolerance)
         return ((there <= potential + least) | (taken.good & near)) & torch.isfinite(norm)

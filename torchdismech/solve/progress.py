@@ -1,4 +1,4 @@
-"""How far a search by Newton's method is, and where one begins."""
+"""Progress: the state of a Newton search between two rounds, and the state in which one begins."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ __all__ = ["Progress", "begun", "begun_at", "first_measures", "matrix_values"]
 
 
 class Progress(NamedTuple):
-    """How far a search is, as a tuple of tensors, which recordings hold: an `Iterate`, then status and iterations.
+    """State of a search between two rounds, as a flat tuple of tensors so that recordings can hold it.
 
     Attributes
     ----------
-    x, residual, values, norm : of the last accepted iterates, see `Iterate`.
+    x, residual, values, norm : the last accepted iterates, as of `Iterate`.
     status, iterations : (B,) as of `RootSearch`.
-    length : (B,) of the whole Newton step that led there, see `lengths`; infinite where another one did, or none.
-    noise : (B,) norm of a residual up to which rows count as solved after a short step; not below the tolerance. It is
-        that at the first iterate, or at the last one where matrices are unbounded (see `NewtonOptions`).
-    short : (B,) length up to which a step is short.
+    length : (B,) of the whole Newton step that led to the iterate, see `lengths`; infinite where a step of another kind
+        did, or none.
+    noise : (B,) norm of the residual up to which a row counts as solved after a short step: the rounding noise, or the
+        tolerance where that is larger. The noise is that at the first iterate, or at the last one with
+        `NewtonOptions.unbounded`.
+    short : (B,) length up to which a step is short, see `short_length`.
     """
 
     x: Tensor
@@ -40,7 +42,7 @@ class Progress(NamedTuple):
 
     @classmethod
     def of(cls, at: Iterate, *of_rows: Tensor) -> Progress:
-        """Return that of a search at some iterates; `of_rows` (B,) are the others, in their order."""
+        """Return the state of a search at some iterates; `of_rows` are the fields from `status` on, (B,) each."""
         return cls(at.x, at.residual, at.values, at.norm, *of_rows)
 
     @property
@@ -49,18 +51,18 @@ class Progress(NamedTuple):
         return Iterate(self.x, self.residual, self.values, self.norm)
 
     def rows(self, rows: Tensor) -> Progress:
-        """Return that of some rows (R,) alone."""
+        """Return the state of the rows with indices (R,) alone."""
         return Progress.of(self.iterate.rows(rows), *(own[rows] for own in self[4:]))
 
     def merged(self, other: Progress, take: Tensor) -> Progress:
-        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
+        """Return a copy in which the rows where `take` (B,) is True come from `other`."""
         by_unknowns = ("x", "residual")
         rows = (take[:, None] if name in by_unknowns else take for name in self._fields)
         return Progress(*(torch.where(where, new, own) for where, new, own in zip(rows, other, self, strict=True)))
 
 
 def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None) -> Progress:
-    """Return a search at its first iterate; arguments as for `newton`.
+    """Return the state of a search at its first iterate x (B, m); arguments as for `newton`.
 
     The first iterate has to meet the tolerance itself, because Newton's method has not improved it yet.
     """
@@ -69,14 +71,14 @@ def begun(system: System, x: Tensor, options: NewtonOptions, running: Tensor | N
 
 
 def first_measures(system: System, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-    """Return residual, values, norm and rounding noise at a first iterate x."""
+    """Return residual (B, m), matrix values (nnz, B), norm (B,) and rounding noise (B,) at a first iterate x (B, m)."""
     first = _first_trial(system, x, options)
     assert first.values is not None and first.noise is not None
     return [first.residual, first.values, first.norm, first.noise]
 
 
 def begun_at(system: System, last: Iterate, options: NewtonOptions, running: Tensor | None) -> Progress:
-    """Return what `begun` does, of a search that begins where another one has ended."""
+    """Return the state of a search that begins at `last`, an iterate that another search has evaluated already."""
     noise = rounding_noise(last.x, last.values, options.diagonal, options.weight)
     return _begun(system, last, noise, options, running)
 
@@ -92,16 +94,19 @@ def _begun(system: System, first: Iterate, noise: Tensor, options: NewtonOptions
 
 
 def matrix_values(system: System, x: Tensor, solver, weight: Tensor) -> Tensor:
-    """Return the values (nnz, B) of the matrix at x (B, m); where trials of iterates are compiled, by that code."""
+    """Return the values (nnz, B) of the matrix at x (B, m), by the compiled `tried` if the system compiles it."""
     values = _first_trial(system, x, NewtonOptions(solver, weight, x.new_zeros(len(x)), 0)).values
     assert values is not None
     return values
 
 
 def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
-    """Return the trial of x itself; compiled code for trials serves here too, with a step that no row takes."""
+    """Return the trial of x itself, with the matrix and the noise.
+
+    Code compiled for the trials of steps is used here, too: it gets a step of zeros, which no row takes.
+    """
     found_by, tolerance = system.compiled(tried), options.tolerance
-    # tensors of their own: code that was compiled for one in several places would not serve for other steps
+    # each argument is a separate tensor: code compiled for one tensor in several places would not fit later steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown, before, noise, short = torch.full((4, len(x)), torch.inf, dtype=x.dtype, device=x.device)

@@ -1,4 +1,4 @@
-"""Newton's method, relaxed: slower, and past minima of the residual's norm that are no roots."""
+"""Relaxed Newton's method (pseudo-transient continuation): slower, but not trapped in minima of the residual's norm."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ FASTEST_RELAXATION = 0.1  # the least factor by which the relaxation falls in a 
 
 
 def relaxed_newton(system: System, x: Tensor, options: NewtonOptions, inertia: Tensor, running: Tensor) -> Root:
-    """Find x as `newton` does, by steps of the matrix with a multiple of `inertia` added to its diagonal.
+    """Return the root as `newton` does, by steps whose matrix has a multiple of `inertia` added to its diagonal.
 
     The multiple follows the residual's norm, from 1 down to 0 at the root (pseudo-transient continuation, Kelley and
-    Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way: so this gets past minima of the norm that are no
-    roots, where Newton's method with a line search ends. It takes some tens of iterations. Within the noise of rounding
-    the relaxed steps have to be short.
+    Keyes, SIAM J. Numer. Anal. 1998). The norm may rise on the way, so this gets past minima of the norm that are no
+    roots, where Newton's method with a line search ends. It takes some tens of iterations. A row within the rounding
+    noise counts as solved once its relaxed steps are short.
 
     Parameters
     ----------
-    inertia : (m, 1) or (m, B), not negative: such that the matrix with it is well conditioned.
+    inertia : (m, 1) or (m, B), not negative, so large that the matrix with it is well conditioned.
     Others as for `newton`.
     """
     return _RelaxedSearch.begun(system, x, options, inertia, running).root()
 
 
 class _RelaxedSearch(DividingSearch):
-    """Steps of the matrix with `relaxation` (B,) times the inertia.
+    """Search by Newton steps whose matrix has `relaxation` (B,) times the inertia added to its diagonal.
 
     Attributes
     ----------
-    length : (B,) of the last step, infinite where it was taken back; short : see `noise.short_length`.
+    relaxation : (B,) multiple of the inertia.
+    length : (B,) of the last step, infinite where it was taken back.
+    short : (B,) see `noise.short_length`.
     """
 
     def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
@@ -64,7 +66,7 @@ class _RelaxedSearch(DividingSearch):
         return cls(system, options, inertia, at, judged(status, at.norm, options.tolerance))
 
     def of_rows(self, rows: Tensor, system: System) -> _RelaxedSearch:
-        """Return the search of some rows alone."""
+        """Return a search of the rows with indices (R,) alone, which goes on from this one's present state."""
         inertia = self.inertia if self.inertia.shape[1] == 1 else self.inertia.index_select(1, rows)
         options = self.options.rows(rows, system.solver())
         part = _RelaxedSearch(system, options, inertia, self.at.rows(rows), self.status[rows])
@@ -73,7 +75,7 @@ class _RelaxedSearch(DividingSearch):
         return part
 
     def round(self) -> bool:
-        """Take a step; return whether some row still runs."""
+        """Try a relaxed step in each row that runs; return whether some row still runs."""
         at, active = self.at, self.status == RUNNING
         step, solved = self._step(active)
         moved = torch.where(solved[:, None], self.system.advanced(at.x, step), at.x)
@@ -95,7 +97,7 @@ class _RelaxedSearch(DividingSearch):
         return bool((self.status == RUNNING).any())
 
     def _step(self, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the step (B, m), zeros in rows without one, and the rows (B,) that have one."""
+        """Return the relaxed steps (B, m), zeros in rows without one, and the rows (B,) that have one."""
         values = self.at.values.clone()
         values[self.options.diagonal] += self.relaxation * self.inertia
         factor = self.options.solver.factor(values, rows=active)

@@ -1,7 +1,7 @@
-"""Rounds of Newton's method as functions of tensors, which recordings hold, too.
+"""Rounds of Newton's method as functions of tensors, which run directly or inside recordings.
 
-A round tries the step of each row, or a part of it (`steps_taken`); where that raises the norm of some row its steps
-are sorted out (`sorted_out`).
+A round tries the step of each row, or a part of it (`steps_taken`). If the step of some row is no good one, the rows
+are treated one by one (`sorted_out`): each takes its step, tries a shorter part next, or ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "tried_steps",
 ]
 
-SHORTENED = 0.25  # part of a step that is tried next; halves take half as many rounds more where friction sets in
+SHORTENED = 0.25  # factor of the fraction tried next; with 0.5 it takes half as many rounds more where friction sets in
 
 
 class Steps(NamedTuple):
@@ -38,11 +38,11 @@ class Steps(NamedTuple):
     ----------
     direction : (B, m) the whole steps.
     solved : (B,) rows that have a step.
-    factor : of the matrices that gave the Newton steps among them.
+    factor : factorization of the matrices that gave the Newton steps.
     indefinite : (B,) rows whose matrix is known to be indefinite.
-    begun : (B,) rows that run and have not tried a part of their Newton step yet.
-    fraction : (B,) of its step that a row tries; None: all rows try the whole.
-    telling : (B,) rows whose step tells how near the root is, as whole Newton steps do; None: all.
+    begun : (B,) running rows that try a new, whole Newton step, which counts as an iteration.
+    fraction : (B,) fraction of its step that each row tries; None: all rows try the whole step.
+    telling : (B,) rows whose step length tells how near the root is, as that of a whole Newton step does; None: all.
     """
 
     direction: Tensor
@@ -55,20 +55,20 @@ class Steps(NamedTuple):
 
     @property
     def tried(self) -> Tensor:
-        """The parts (B, m) of the steps that are tried."""
+        """The changes (B, m) of x that are tried: `direction`, times `fraction` if there is one."""
         return self.direction if self.fraction is None else self.fraction[:, None] * self.direction
 
 
 class TriedSteps(NamedTuple):
-    """Steps, and how they went.
+    """The outcome of a round before it is decided which rows take their steps.
 
     Attributes
     ----------
-    steps : what was tried.
-    after : the search, if all rows keep where the steps lead.
+    steps : the steps that were tried.
+    after : state of the search if every row takes its step.
     flags : (4,) as of `Trial`.
-    good : (B,) rows whose step is to be taken; see `Trial`.
-    length : (B,) of what was tried.
+    good : (B,) rows whose step is accepted; see `Trial`.
+    length : (B,) of the tried parts of the steps.
     """
 
     steps: Steps
@@ -81,9 +81,10 @@ class TriedSteps(NamedTuple):
 def plain_round(
     system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True
 ) -> tuple[Progress, Tensor]:
-    """Return a search after the whole Newton step of each row, and flags that say whether that was the step to take.
+    """Return the state of a search after the whole Newton step of each row, and the flags (4,) of `Trial`.
 
-    If the first flag holds what is returned is of no use: go on by `resumed` from before this round.
+    If the first flag holds, some row must not take its whole step: discard the returned state and go on by
+    `newton.resumed`, or by another round, from `at`.
     """
     steps = tried_steps(system, at, options, with_matrix=with_matrix)
     return steps.after, steps.flags
@@ -92,12 +93,13 @@ def plain_round(
 def tried_steps(
     system: System, at: Progress, options: NewtonOptions, fraction: Tensor | None = None, with_matrix: bool = True
 ) -> TriedSteps:
-    """Return what Newton steps lead to: of all rows the whole ones, or a `fraction` (B,) of each.
+    """Factor the matrices and try Newton steps: whole ones in all rows, or a `fraction` (B,) of each.
 
     It reads no number on the host, so a CUDA graph can hold it.
 
     Parameters
     ----------
+    at : state of the search before the round.
     with_matrix : see `steps_taken`.
     """
     active = at.status == RUNNING
@@ -111,11 +113,12 @@ def tried_steps(
 def steps_taken(
     system: System, at: Progress, options: NewtonOptions, steps: Steps, with_matrix: bool = True
 ) -> TriedSteps:
-    """Return what some steps lead to; it reads no number on the host.
+    """Try given steps and judge them; it reads no number on the host.
 
     Parameters
     ----------
-    with_matrix : without, the values stay those of the iterate before.
+    at : state of the search before the round.
+    with_matrix : whether to evaluate the matrix at the new iterates; if not, `after.values` are still those of `at`.
     """
     short = at.short
     if steps.telling is not None:
@@ -125,7 +128,7 @@ def steps_taken(
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
     move = Move(at.x, at.norm, steps.tried, steps.solved, *of_rows)
     found_by = system.compiled(tried)
-    with_noise = with_matrix and (options.unbounded or found_by is not tried)  # compiled code finds it always
+    with_noise = with_matrix and (options.unbounded or found_by is not tried)  # compiled code always computes it
     trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     values = at.values if trial.values is None else trial.values
     there = Iterate(trial.x, trial.residual, values, trial.norm)
@@ -138,21 +141,22 @@ def steps_taken(
 def sorted_out(
     taken: TriedSteps, at: Progress, options: NewtonOptions, by_norm: bool = True
 ) -> tuple[Progress, Tensor, Tensor]:
-    """Return a search after steps of which some are no good ones, and what each row tries next.
+    """Return the state of a search after a round in which some steps are no good ones, and the next fractions.
 
-    A row keeps where its step leads if that is good, or by the correction that would come next; else it tries a quarter
-    of what it tried, or comes to its end. Rows without a step stay where they are.
+    A row takes its step if it is good, or if the simplified Newton correction that would follow, by the same
+    factorization, is shorter than the step. Otherwise it tries a quarter of the present fraction next, or ends where
+    that is too small. Rows without a step stay where they are.
 
     Parameters
     ----------
-    taken : the steps, and how they went; with the next matrix.
-    at : where the steps began.
-    by_norm : whether the norm says which steps are good, so that corrections by the same factor tell more.
+    taken : outcome of the round, with the matrices at the new iterates.
+    at : state of the search before the round.
+    by_norm : whether steps are judged by the residual's norm; only then can a correction accept a step.
 
     Returns
     -------
-    progress
-    fraction : (B,) of its step that a row tries next, 1 where that is a new one.
+    progress : state of the search after the round.
+    fraction : (B,) fraction of its step that each row tries next; 1 where that is a new step.
     refused : (B,) rows that ran and had no step.
     """
     steps, after, active = taken.steps, taken.after, at.status == RUNNING
@@ -165,7 +169,7 @@ def sorted_out(
     if options.unbounded:
         excused = going & ~good & _within_noise(after.norm, at.noise, after.noise, may_be_rounding)
         good = good | excused
-    if by_norm:  # an indefinite matrix does not tell how near the root is
+    if by_norm:  # except with indefinite matrices: their corrections do not tell how near the root is
         nearer = _corrected_less(steps.factor, after.residual, after.norm, length, fraction, options.weight)
         good = good | (going & ~steps.indefinite & nearer)
     failed = going & ~good
@@ -183,11 +187,13 @@ def sorted_out(
 def _corrected_less(
     factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor | float, weight: Tensor
 ) -> Tensor:
-    """Return the rows (B,) from where the next step by the same factor is shorter than the one that led there.
+    """Return the rows (B,) whose simplified Newton correction, by the same factorization, is shorter than their step.
+
+    This is Deuflhard's natural monotonicity test: |correction| < (1 - fraction / 2) |step|.
 
     Parameters
     ----------
-    residual, norm : there.
+    residual, norm : residual (B, m) and its norm (B,) after the step.
     length : (B,) of the whole Newton step, of which a `fraction` was taken.
     """
     correction = lengths(factor.solve(-residual), weight)
@@ -195,41 +201,48 @@ def _corrected_less(
 
 
 def _rounding_of_parts(short: Tensor) -> Tensor:
-    """Return the length (B,) up to which other steps than whole Newton steps are short.
+    """Return the length (B,) up to which steps that are no whole Newton steps count as short: sqrt(eps) times `short`.
 
-    They tell how near the root is only once they are rounding themselves.
+    Such steps tell how near the root is only once they are as small as rounding errors.
     """
     return math.sqrt(torch.finfo(short.dtype).eps) * short
 
 
 def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
-    """Return the noise (B,) of `Progress` after a trial; `noise` is that before it."""
+    """Return `Progress.noise` (B,) after a trial.
+
+    That is the noise at the new iterate with `unbounded`, where the trial has computed it; else `noise`, that before.
+    """
     if not options.unbounded or trial.noise is None:
         return noise
     return torch.maximum(options.tolerance, trial.noise)
 
 
 def _within_noise(found: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the rows (B,) that a step which may be rounding has left within the noise at both of its ends.
+    """Return the rows (B,) whose residual is rounding noise at both ends of a step that may itself be rounding.
 
     Parameters
     ----------
-    found : norm of the residual after the step.
-    before, after : the noise at its ends.
+    found : (B,) norm of the residual after the step.
+    before, after : (B,) noise at the two ends of the step.
+    may_be_rounding : (B,) rows whose step may be rounding.
     """
     return (found <= torch.minimum(before, after)) & may_be_rounding
 
 
 def _parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tensor, Tensor]:
-    """Return what part of its step each row tries next (B,), once those failed that did, and which rows give up."""
+    """Return the fraction (B,) of its step that each row tries next, and the failed rows (B,) that give up.
+
+    A failed row gives up where its next fraction would be below `shortest`.
+    """
     shorter = torch.where(failed, SHORTENED * fraction, fraction)
     return shorter, failed & (shorter < shortest)
 
 
 def _status_of_given_up(norm: Tensor, noise: Tensor, iterations: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the status (B,) with which rows end that find no part of their step to take.
+    """Return the status (B,) of rows whose line search gives up: CONVERGED within the noise, else LINE_SEARCH_FAILED.
 
-    Noise excuses only rows that have moved: an iterate that Newton's method has improved.
+    Only a row that has moved may count as converged, because the first iterate has not been improved by any step.
     """
     hidden = (norm <= noise) & (iterations > 1) & may_be_rounding
     return torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))

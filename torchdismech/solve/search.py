@@ -1,4 +1,8 @@
-"""What searches for roots of a batch share: the equations, options, iterates, and the loop."""
+"""The parts that all root searches of a batch share: protocol of the equations, options, iterates, and the loop.
+
+Words used throughout `solve`: a *row* is one robot of the batch; a row *runs* until it has a `Status`; a *round* tries
+one step in each running row; the *whole* step is the full Newton step, of which a line search may try a part.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +34,17 @@ __all__ = [
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
-ROUNDS_TOGETHER = 3  # after so many a search looks whether most rows have ended, to go on with the others alone
-MIN_UNKNOWNS = 2000  # unknowns that the others have together for that, or more: with fewer, calls are what costs
-SHORTEST = 2.0**-12  # part of a step below which line searches give up
+ROUNDS_TOGETHER = 3  # rounds between two checks of whether enough rows have ended to go on with a smaller batch
+MIN_UNKNOWNS = 2000  # least number of unknowns in the smaller batch: below it, calls cost more than arithmetic
+SHORTEST = 2.0**-12  # fraction of a Newton step below which line searches give up
 
 
 class System(Protocol):
-    """Equations r(x) = 0 of a batch, with their matrix dr/dx on the solver's pattern.
+    """Equations r(x) = 0 of a batch, with their Jacobian dr/dx ("the matrix") on the solver's pattern.
 
     Attributes
     ----------
-    descending : whether there is a `potential`, which steps are to descend.
+    descending : whether steps are to descend the `potential`, which is then not None.
     """
 
     descending: bool
@@ -58,51 +62,52 @@ class System(Protocol):
         ...
 
     def compiled(self, function: Callable) -> Callable:
-        """Return the function of this system and tensors, compiled as a whole if it can be and is wanted."""
+        """Return `function(system, *tensors)` compiled as a whole, or the function itself where that is not wanted."""
         ...
 
     def recording(self, function: Callable) -> Callable | None:
-        """Return what does the same as a function of this system and tensors, with next to no calls; None: nothing."""
+        """Return the recording (CUDA graph or tape) of `function(system, *tensors)`, called alike; None without one."""
         ...
 
     def of_robots(self, robots: Tensor) -> AbstractContextManager[System]:
-        """Give the system of some rows of the batch alone, by their numbers (R,), for as long as the context lasts."""
+        """Return a context that gives the system of the rows with indices (R,) alone; it is valid inside only."""
         ...
 
     def solver(self) -> Any:
-        """Return the linear solver for the matrices of these rows."""
+        """Return the linear solver for the matrices of this system's rows."""
         ...
 
     def potential(self, x: Tensor) -> Tensor | None:
-        """Return a potential (B,) whose gradient is r, or None where there is none or none is wanted.
+        """Return a potential (B,) at x (B, m) whose gradient is r; None where steps are not to descend one.
 
-        With a potential a step is judged by it, the matrix is shifted until it is positive definite, and so only minima
-        are found. Without, the norm of r judges, and any root may be found.
+        With a potential, a step is accepted by its decrease and an indefinite matrix is shifted until it is positive
+        definite, so that only minima are found. Without, steps are judged by the norm of r, and any root may be found.
         """
         ...
 
     def trust_radius(self) -> Tensor | float:
-        """Return how far a step that descends the potential may change an unknown, in units of unknown / weight.
+        """Return the largest change of an unknown, divided by its weight, in a step that descends the potential.
 
-        Beside it other searches judge whether steps are short.
+        All searches measure by it whether a step is short (see `noise.short_length`).
         """
         ...
 
 
 @dataclass(frozen=True)
 class NewtonOptions:
-    """How a search for roots goes.
+    """Linear solver, norm, tolerances and limits of a root search.
 
     Attributes
     ----------
     solver : linear solver on the pattern of the matrix.
-    weight : (m,) of the unknowns' residuals in its norm.
-    tolerance : (B,) the norm up to which a row counts as solved.
-    max_iterations : Newton steps, at most.
+    weight : (m,) factors of the residuals in their norm: 1 for forces, 1 / length for torques.
+    tolerance : (B,) norm of the residual up to which a row counts as solved.
+    max_iterations : largest number of Newton steps.
     line_search : False takes every Newton step whole.
-    shortest : part of a step below which a line search gives up; from 1 on it does where a whole step is no good one.
-    unbounded : whether the matrix may be larger by any factor where a search begins than at the root, as that of a
-        barrier. Then the rounding noise counts that is at the iterates themselves, and not that of the first.
+    shortest : fraction of a step below which the line search gives up. With 1 or more no parts are tried: a row fails
+        as soon as its whole step is rejected.
+    unbounded : whether the matrix may be larger at the first iterate than at the root by any factor, as with a barrier.
+        The rounding noise is then estimated at each iterate instead of once, at the first.
     """
 
     solver: Any
@@ -114,21 +119,26 @@ class NewtonOptions:
     unbounded: bool = False
 
     def rows(self, rows: Tensor, solver: Any) -> NewtonOptions:
-        """Return these for some rows (R,) of the batch, with the solver for so many."""
+        """Return the options of the rows with indices (R,), with a solver for a batch of that size."""
         return dataclasses.replace(self, tolerance=self.tolerance[rows], solver=solver)
 
     def with_tolerance(self, tolerance: Tensor) -> NewtonOptions:
-        """Return these with another tolerance (B,)."""
+        """Return the options with another tolerance (B,)."""
         return dataclasses.replace(self, tolerance=tolerance)
 
     def at_noise(self, x: Tensor, values: Tensor) -> NewtonOptions:
-        """Return these with a tolerance that is not below the rounding noise at x (B, m), of a matrix (nnz, B)."""
+        """Return the options with the tolerance raised to the rounding noise at x (B, m) where that is larger.
+
+        Parameters
+        ----------
+        values : (nnz, B) of the matrix at x, from which the noise is estimated.
+        """
         noise = rounding_noise(x, values, self.diagonal, self.weight)
         return self.with_tolerance(torch.maximum(self.tolerance, noise))
 
     @property
     def diagonal(self) -> Tensor:
-        """Where the diagonal of the matrix stands in its values."""
+        """Indices (m,) of the diagonal entries among the matrix values."""
         return self.solver.diagonal(self.weight.device)
 
     def norm(self, residual: Tensor) -> Tensor:
@@ -138,7 +148,7 @@ class NewtonOptions:
 
 @dataclass(frozen=True)
 class Iterate:
-    """A point x with its residual, matrix and weighted residual norm."""
+    """A point x (B, m) with its residual (B, m), matrix values (nnz, B) and weighted residual norm (B,)."""
 
     x: Tensor
     residual: Tensor
@@ -152,11 +162,11 @@ class Iterate:
         return cls(x, residual, values, options.norm(residual))
 
     def rows(self, rows: Tensor) -> Iterate:
-        """Return the iterates of some rows (R,)."""
+        """Return the iterates of the rows with indices (R,)."""
         return Iterate(self.x[rows], self.residual[rows], self.values.index_select(1, rows), self.norm[rows])
 
     def merged(self, other: Iterate, take: Tensor) -> Iterate:
-        """Return this with the rows where `take` (B,) holds replaced by those of `other`."""
+        """Return a copy in which the rows where `take` (B,) is True come from `other`."""
         if take.is_cpu and not taping() and bool(take.all()):
             return other
         return Iterate(
@@ -169,16 +179,16 @@ class Iterate:
 
 @dataclass(frozen=True)
 class Root:
-    """Where Newton's method ended.
+    """Result of a root search.
 
     Attributes
     ----------
-    x : (B, m) the last accepted iterates; rows that did not run are as they came.
+    x : (B, m) the last accepted iterates; rows that did not run are returned as they came.
     status : (B,) `Status` values; rows that did not run are CONVERGED.
     iterations : (B,) Newton steps begun.
     residual : (B,) norm of the residual at x.
-    tolerance : (B,) what the residual was held against: as asked for, but not below the rounding noise at x.
-    last : the iterates, of which x are the unknowns; None where several searches were put together.
+    tolerance : (B,) norm that counted as solved: the tolerance asked for, or the rounding noise where that is larger.
+    last : the `Iterate` whose unknowns are x; None where the results of several searches were merged.
     """
 
     x: Tensor
@@ -189,7 +199,7 @@ class Root:
     last: Iterate | None = None
 
     def followed_by(self, other: Root, rows: Tensor) -> Root:
-        """Return this with `rows` (B,) replaced by where another search ended there; iterations add up."""
+        """Return the result with the rows where `rows` (B,) is True taken from a later search; iterations add up."""
         return Root(
             torch.where(rows[:, None], other.x, self.x),
             torch.where(rows, other.status, self.status),
@@ -199,21 +209,21 @@ class Root:
         )
 
     def with_rows(self, rows: Tensor, part: Root) -> Root:
-        """Return this with some rows (R,) replaced by where a search for these alone ended."""
+        """Return the result with the rows of indices (R,) replaced by `part`, the result of a search of these alone."""
         names = (field.name for field in dataclasses.fields(self) if field.name != "last")
         return Root(*(getattr(self, name).index_copy(0, rows, getattr(part, name)) for name in names))
 
 
 class RootSearch(ABC):
-    """Newton's method for a batch, a round at a time until no row runs; what a round does is up to each kind.
+    """Newton's method for a batch: rounds are taken until no row runs; subclasses say what a round does.
 
     Attributes
     ----------
     at : the last accepted iterates.
     status : (B,) RUNNING, or the `Status` that a row ended with.
     iterations : (B,) Newton steps begun.
-    tolerance : (B,) norm of the residual up to which a row may count as solved: as asked for, or within the noise of
-        rounding if that is larger and the last steps were short (see `noise`).
+    tolerance : (B,) norm of the residual up to which a row may count as solved: the tolerance asked for, or the
+        rounding noise where that is larger, within which a row also has to take short steps (see `noise`).
     """
 
     at: Iterate
@@ -222,7 +232,7 @@ class RootSearch(ABC):
     tolerance: Tensor
 
     def root(self) -> Root:
-        """Return where the rows end."""
+        """Take rounds until no row runs; return the result."""
         more = bool((self.status == RUNNING).any())
         while more:
             more = self.round()
@@ -230,19 +240,19 @@ class RootSearch(ABC):
 
     @abstractmethod
     def round(self) -> bool:
-        """Take a step in the rows that run; return whether some row still runs."""
+        """Try a step in each row that runs; return whether some row still runs."""
 
     def _ends(self) -> Root:
         return Root(self.at.x, self.status, self.iterations, self.at.norm, self.tolerance, self.at)
 
 
 class DividingSearch(RootSearch):
-    """A search whose rows know nothing of each other: once most have ended, the others go on alone."""
+    """A search whose rows are independent: once at least half have ended, the rest go on as a smaller batch."""
 
     system: System
 
     def root(self) -> Root:
-        """Return where the rows end."""
+        """Take rounds, in ever smaller batches, until no row runs; return the result for all rows."""
         more, rounds = bool((self.status == RUNNING).any()), 0
         while more:
             if rounds % ROUNDS_TOGETHER == 0 and (rows := self._rows_alone()) is not None:
@@ -252,34 +262,47 @@ class DividingSearch(RootSearch):
 
     @abstractmethod
     def of_rows(self, rows: Tensor, system: System) -> DividingSearch:
-        """Return the search of some rows (R,) alone, whose system is given, as far as it has come."""
+        """Return a search of the rows with indices (R,) alone, which goes on from this one's present state.
+
+        Parameters
+        ----------
+        system : the equations of these rows.
+        """
 
     def divides(self) -> bool:
-        """Return whether rows may go on without the others."""
+        """Return whether the search may go on with some of its rows alone."""
         return True
 
     def _rows_alone(self) -> Tensor | None:
-        """Return the rows (R,) that are to go on alone; None if all go on together."""
+        """Return the indices (R,) of the rows to go on with alone; None if all go on together."""
         return rows_that_go_on_alone(self.status == RUNNING, self.at.x.shape[1]) if self.divides() else None
 
     def _ended_by(self, rows: Tensor) -> Root:
-        """Return where the rows end, of which these (R,) go on alone."""
+        """Return the result for all rows, after a search of the rows with indices (R,) alone."""
         with self.system.of_robots(rows) as system:
             part = self.of_rows(rows, system).root()
         return self._ends().with_rows(rows, part)
 
 
 def rows_that_go_on_alone(running: Tensor, unknowns: int) -> Tensor | None:
-    """Return half of the rows, those that run (B,) among them; None if more of them run, or too few are left."""
+    """Return the indices of half the rows, all those that run among them.
+
+    None if more than half run, or if half the rows have fewer than `MIN_UNKNOWNS` unknowns together.
+
+    Parameters
+    ----------
+    running : (B,) rows that run.
+    unknowns : number of unknowns of a row.
+    """
     count = len(running) // 2
     if count * unknowns < MIN_UNKNOWNS or int(running.sum()) > count:
         return None
-    # sizes by halves, so that solvers and kernels for few sizes serve: rows that have ended fill up
+    # the batch is always halved, filled up with rows that have ended, so that solvers are made for few batch sizes
     return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
 
 
 def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:
-    """Return the status with running rows marked that converged or stopped being finite."""
+    """Return the status (B,) with running rows marked CONVERGED within the tolerance, or NOT_FINITE."""
     running = status == RUNNING
     status = torch.where(running & (norm <= tolerance), int(Status.CONVERGED), status)  # NaN <= tolerance is False
     return torch.where(running & ~(norm < torch.inf), int(Status.NOT_FINITE), status)

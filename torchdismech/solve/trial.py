@@ -1,6 +1,6 @@
-"""A step that a search tries, and how it is judged: what all rounds of Newton's method have in common.
+"""Trial of a step and its judgement by the residual's norm: the part common to all rounds of Newton's method.
 
-It is one function of tensors that reads no number on the host, so it can be compiled as a whole, and recorded.
+`tried` is one function of tensors that reads no number on the host, so it can be compiled as a whole, and recorded.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ __all__ = ["Measure", "Move", "Trial", "tried"]
 
 
 class Move(NamedTuple):
-    """A step that is to be tried.
+    """A step to be tried, with the state of the search that its judgement needs.
 
     Attributes
     ----------
-    x, norm : (B, m) where it begins, and the norm (B,) of the residual there.
+    x, norm : (B, m) the iterate where the step begins, and the norm (B,) of the residual there.
     step : (B, m) the step; None: x itself is judged.
     solved : (B,) rows that have a step.
-    status : (B,) of all rows before it; those that run are moved.
-    spent : (B,) rows that may take no further step.
-    tolerance : (B,) the norm up to which rows count as solved.
+    status : (B,) of all rows before the step; only rows that run are moved.
+    spent : (B,) rows that have used up their iterations: they may take no step after this one.
+    tolerance : (B,) norm up to which rows count as solved.
     before : (B,) length of the whole Newton step before this one, infinite where there was none.
-    noise : (B,) see `Progress`.
-    short : (B,) likewise; that of other steps where these are no whole Newton steps.
+    noise : (B,) norm up to which a row counts as solved after a short step, see `Progress`.
+    short : (B,) length up to which the step counts as short: smaller where it is no whole Newton step.
     """
 
     x: Tensor
@@ -56,7 +56,7 @@ class Move(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What a step is measured by: see `NewtonOptions`."""
+    """The options that the judgement of a step depends on: those of the same names in `NewtonOptions`."""
 
     weight: Tensor
     diagonal: Tensor
@@ -65,22 +65,24 @@ class Measure(NamedTuple):
 
     @classmethod
     def of(cls, options: NewtonOptions) -> Measure:
-        """Return that of a search."""
+        """Return the measure of a search with these options."""
         return cls(options.weight, options.diagonal, options.line_search, options.unbounded)
 
 
 class Trial(NamedTuple):
-    """What a step led to.
+    """The iterate that a step leads to, and the judgement of the step in each row.
 
     Attributes
     ----------
-    x, residual, norm : of the new iterate.
+    x, residual, norm : unknowns (B, m), residual (B, m) and its norm (B,) at the new iterate.
+    values : (nnz, B) of the matrix there; None where they were not asked for.
     length : (B,) of the step, see `lengths`.
-    values, noise : likewise, and that of rounding (B,), see `rounding_noise`; None where they were not asked for.
-    good : (B,) rows whose norm fell or is within the noise; without line search, is finite.
-    status : (B,) if all rows keep the new iterate.
-    flags : (4,) whether some running row is not good; has more to do; does not converge; and whether some row that has
-        more to do is not expected to converge in the next round.
+    noise : (B,) rounding noise of the residual there, see `rounding_noise`; None where it was not asked for.
+    good : (B,) running rows whose step is accepted: the norm fell, or is within the tolerance or the noise; without
+        line search, the norm is finite.
+    status : (B,) the status of each row if all rows take the step.
+    flags : (4,) bool, *bad*, *more*, *unconverged*, *far*: whether some running row is not good; will run on; has not
+        converged; will run on and is not expected to converge in the next round either.
     """
 
     x: Tensor
@@ -95,11 +97,16 @@ class Trial(NamedTuple):
 
 
 def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_noise: bool) -> Trial:
-    """Take a step in the rows that run and are solved, and judge it by the norm of the residual.
+    """Take a step in the rows that run and have one (`solved`), and judge it by the norm of the residual.
 
-    Only a first iterate needs the noise, but compiled code is the same for all iterates and always finds it. Where the
-    matrix is unbounded each iterate has its own, and the smaller one of both ends of the step counts. Without the
-    matrix, which tells it, no row is solved by being within the noise.
+    The rounding noise is needed at the first iterate only, but compiled code is the same for all iterates and always
+    computes it. With `unbounded` every iterate has its own noise, and the smaller one of both ends of the step counts.
+    As the noise is computed from the matrix, a trial without it then accepts a row as solved by its tolerance alone.
+
+    Parameters
+    ----------
+    with_matrix : whether to evaluate the matrix at the new iterate, too.
+    with_noise : whether to compute the rounding noise there, if the matrix is evaluated.
     """
     x, norm, step, solved, status, spent, tolerance, before, noise, short = move
     if step is not None:
@@ -134,18 +141,21 @@ def _judged(
     short: Tensor,
     *rows: Tensor,
 ) -> list[Tensor]:
-    """Return whether rows are good, the status that they end with, and what `Trial.flags` say of each: 0 or 1.
+    """Return six numbers of each row: `good` and `status` as of `Trial`, and its part of the four `Trial.flags`.
+
+    `good` and the flags are 0 or 1.
 
     Parameters
     ----------
-    found, norm : of the residual now, and at the last iterate.
-    length, before : of the step, and of the one before it.
+    line_search, unbounded : as of `NewtonOptions`.
+    found, norm : norm of the residual after the step, and before it.
+    length, before : length of the step, and of the whole Newton step before it.
     tolerance, noise, short : see `Move`.
-    enough : the noise within which rows may count as solved.
-    rows : status, and which rows are solved and spent (not 0).
+    enough : noise within which rows may count as solved.
+    rows : status; whether rows are solved and whether they are spent (not 0), see `Move`.
     """
     status, solved, spent = rows
-    finite, active = found < torch.inf, status == RUNNING  # NaN is not finite, nor within anything
+    finite, active = found < torch.inf, status == RUNNING  # all comparisons with NaN are False
     if unbounded:
         near, hidden = (settled_where_steps_creep(found, length, level, short) for level in (enough, noise))
     else:
@@ -159,10 +169,10 @@ def _judged(
     ended = torch.where(active & within, int(Status.CONVERGED), status)
     ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
     ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
-    # as Newton's method converges quadratically, the next norm is about this one by the square of their ratio
+    # as Newton's method converges quadratically, the next norm is about found * (found / norm)^2
     next_short = (length <= NEAR * short) | (next_length(length, before) <= short)
     ends = found**3 <= tolerance * norm**2
-    if not unbounded:  # else the next round needs the matrix for its noise
+    if not unbounded:  # with `unbounded` the next round needs its matrix to find the noise
         ends = ends | ((found <= noise) & next_short)
     far = more & ~ends
     one, zero = torch.ones_like(found), torch.zeros_like(found)
@@ -170,5 +180,5 @@ def _judged(
     return [flags[0], ended, *flags[1:]]
 
 
-KINDS = ((False, False), (False, True), (True, False), (True, True))  # with line search; of unbounded matrices
+KINDS = ((False, False), (False, True), (True, False), (True, True))  # (line_search, unbounded)
 _JUDGED = {kind: Fused(partial(_judged, *kind), "Newton's rows") for kind in KINDS}
