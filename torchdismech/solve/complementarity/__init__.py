@@ -1,4 +1,4 @@
-"""Complementarity: linear problems of a batch, and frictional contact given as matrices."""
+"""Complementarity problems of a batch: linear ones (LCPs), and frictional contact given by its Delassus matrix."""
 
 from torchdismech.solve.complementarity.contact import CONTACT_METHODS, ContactSolution, solve_contact
 from torchdismech.solve.complementarity.gradient import differentiable_impulses

@@ -1,4 +1,4 @@
-"""Attempts at a contact problem: the options of `solve_contact`, and tries from one start after the other."""
+"""Attempts at a contact problem: the options of `solve_contact`, its list of starts, and the solve from one start."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["CONTACT_METHODS", "STARTS", "Attempt", "ContactOptions", "Start"]
 
 CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
 CONES = ("second_order", "pyramid")
-DIRECTIONS, REGULARISATION = 8, 1e-10  # of the pyramid
+DIRECTIONS, REGULARISATION = 8, 1e-10  # defaults of the pyramid
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
-POLISHING = 60  # Newton iterations on the exact cone
-VISITS = 20_000  # of contacts, in the sweeps over a row that no start solves: some seconds
-RESUMING = 12  # from a guess: near ones take less, and from others it is better to begin anew
+POLISHING = 60  # most Newton iterations on the exact cone after the pyramid's solution
+VISITS = 20_000  # most contacts visited by the sweeps (sweeps times contacts) over a row that no start solves: seconds
+RESUMING = 12  # most Newton iterations from a guess: near ones take less, and from others it is better to begin anew
 
 
 class Start(NamedTuple):
-    """Where an attempt at the scaled problem begins.
+    """First values of an attempt at the scaled problem.
 
     Attributes
     ----------
-    impulse : the first impulses.
-    ratio : of the first velocities to these.
-    finer : how many times as many edges the pyramid has, if its solution is polished.
+    impulse : size of the first impulses.
+    ratio : first velocities divided by the first impulses.
+    finer : factor of the number of the pyramid's edges; used on the second-order cone alone.
     """
 
     impulse: float
@@ -75,7 +75,7 @@ class ContactOptions:
         tolerance: float,
         max_iterations: int | None,
     ) -> ContactOptions:
-        """Return the options with the defaults of what is None; refuse values that make no sense."""
+        """Return the options with defaults in place of None; refuse invalid values."""
         limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
         check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
         if cone not in CONES:
@@ -89,10 +89,10 @@ class ContactOptions:
         return cls(method, cone, directions, regularisation, tolerance, limit)
 
     def attempts(self, contacts: int) -> list[tuple[ContactOptions, Start]]:
-        """Return the options and starts of the attempts, one after the other, on problems of so many contacts.
+        """Return the options and the start of each attempt, in order, at problems with this number of contacts.
 
-        Sweeps come last: they are slow, but arrive where redundant contacts are about to let go, at some of which
-        neither impulse nor velocity is far from zero, so that Newton's method on the exact cone stalls.
+        Gauss-Seidel sweeps come last: they are slow, but also converge where redundant contacts are about to open.
+        Some contacts then have impulse and velocity near zero, so that Newton's method on the exact cone stalls.
         """
         if self.method != "interior_point":
             return [(self, STARTS[0])]
@@ -106,16 +106,21 @@ class ContactOptions:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try at the scaled problem, from one start."""
+    """One attempt at the scaled problem, from one start."""
 
     problem: ScaledContacts
     options: ContactOptions
     start: Start
-    goal: Tensor  # (B,) of the residual on the problem as given
-    enough: Tensor  # (B,) at least that: where a row is solved that does not get nearer
+    goal: Tensor  # (B,) residual to be reached, in the units of the problem as given
+    enough: Tensor  # (B,) residual, not below the goal, with which a row that converges no further counts as solved
 
     def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
-        """Return impulses (B, 3C) of the problem as given and the iterations (B,), from an angle (B, C)."""
+        """Return the impulses (B, 3C), in the units of the problem as given, and the iterations (B,).
+
+        Parameters
+        ----------
+        angle : (B, C) of each pyramid's first edge.
+        """
         problem, law, options = self.problem, self._law(), self.options
         if options.method == "gauss_seidel":
             p, iterations = gauss_seidel(law, torch.zeros_like(problem.free), self.goal, options.limit)
@@ -129,7 +134,10 @@ class Attempt:
         return problem.magnitude[:, None] * problem.scale * p, iterations
 
     def resumed(self, guess: Tensor) -> tuple[Tensor, Tensor]:
-        """Return impulses (B, 3C) near a guess and the iterations (B,)."""
+        """Return impulses (B, 3C) from Newton's method on the exact cone begun at a guess, and the iterations (B,).
+
+        Guess and impulses are in the units of the problem as given.
+        """
         problem = self.problem
         size = problem.magnitude[:, None] * problem.scale
         active = problem.active.repeat_interleave(3, 1)
@@ -144,7 +152,7 @@ class Attempt:
         return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
 
     def _on_pyramid(self, directions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
+        """Return scaled impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
         problem, options = self.problem, self.options
         rubs = problem.active & (problem.mu > 0)
         directions = torch.where(rubs[..., None, None], directions, 0.0)
@@ -165,7 +173,12 @@ class Attempt:
         return system.impulse(z).flatten(1), iterations
 
     def _interior_start(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return z and w inside the pyramids of so many edges, by the numbers of the start."""
+        """Return first z and w (B, m), strictly inside pyramids of `count` edges, by the numbers of the start.
+
+        Parameters
+        ----------
+        rubs : (B, C) active contacts with friction.
+        """
         impulse, ratio = self.start.impulse, self.start.ratio
         one = torch.ones_like(self.problem.mu)
         mu = torch.where(rubs, self.problem.mu, 1.0)

@@ -1,4 +1,4 @@
-"""Coulomb's law on the exact second-order cone: its residual, and Newton's method on it from a good first guess."""
+"""Coulomb's law on the exact friction cone: its residual, and Newton's method on it from a good first guess."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from torchdismech.solve.complementarity.problem import block_of, entries_of, fir
 
 __all__ = ["ConeLaw", "polished"]
 
-PROXIMAL = 1e-9  # part of the step that a Newton step forgoes where redundant contacts leave its matrix singular
-SMALLEST_STEP = 2.0**-8  # of the Newton step, in its line search
-GAIN = 0.5  # part of the residual that a step leaves which is worth taking
-DECREASE = 1e-4  # part of the decrease to first order that a line search asks for
+PROXIMAL = 1e-9  # added to the diagonal of Newton's matrix, which redundant contacts may leave singular
+SMALLEST_STEP = 2.0**-8  # smallest fraction of the Newton step in its line search
+GAIN = 0.5  # a row within `enough` goes on while each step leaves at most this fraction of the residual
+DECREASE = 1e-4  # least decrease that a line search asks for, relative to that predicted to first order
 
 
 @dataclass(frozen=True)
 class ConeLaw:
-    """Coulomb's law v = W p + b as the root of the natural map (Alart and Curnier).
+    """Coulomb's law for v = W p + b, as the root of the natural map F of the impulses p (Alart and Curnier).
 
     F_n = p_n - max(0, p_n - v_n / w_n), F_t = p_t - projection of (p_t - v_t / w_t) onto the disk of radius
-    mu max(0, p_n - v_n / w_n), with w_n and w_t the contact's own entries of W. On a pyramid the disk is a regular
+    mu max(0, p_n - v_n / w_n), with w_n and w_t the contact's diagonal entries of W. On a pyramid the disk is a regular
     polygon.
     """
 
-    delassus: Tensor  # (B, 3C, 3C)
-    free: Tensor  # (B, 3C)
+    delassus: Tensor  # (B, 3C, 3C) W
+    free: Tensor  # (B, 3C) b
     mu: Tensor  # (B, C)
-    active: Tensor  # (B, C)
-    unit: Tensor  # (B, C, 2), what the residual's normal and tangential parts are multiplied with
-    polygon: tuple[Tensor, int] | None = None  # angle (B, C) of its first vertex and how many; None for the disk
+    active: Tensor  # (B, C) bool
+    unit: Tensor  # (B, C, 2) factors that bring the residual's normal and tangential part to the units of the user's b
+    polygon: tuple[Tensor, int] | None = None  # angle (B, C) of the first vertex and number of vertices; None: a disk
 
     def rows(self, index: Tensor) -> ConeLaw:
-        """Return the law of some rows."""
+        """Return the law of the rows with indices (R,)."""
         return ConeLaw(
             delassus=self.delassus[index],
             free=self.free[index],
@@ -46,7 +46,7 @@ class ConeLaw:
         )
 
     def at(self, places: Tensor) -> ConeLaw:
-        """Return the law of the contacts at some places (B, K) of each row, where the others have no impulses."""
+        """Return the law of the contacts with indices `places` (B, K) of each row; the others have no impulses."""
         entries = entries_of(places)
         return ConeLaw(
             delassus=block_of(self.delassus, entries),
@@ -58,18 +58,18 @@ class ConeLaw:
         )
 
     def diagonal(self) -> tuple[Tensor, Tensor]:
-        """Return w_n and w_t (B, C), 1 where a contact does not exist or nothing can move it."""
+        """Return w_n and w_t (B, C), the larger of the two tangential entries; 1 for inactive contacts and zeros."""
         diagonal = self.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
         normal, tangential = diagonal[..., 0], diagonal[..., 1:].amax(2)
         normal = torch.where(self.active & (normal > 0), normal, 1.0)
         return normal, torch.where(self.active & (tangential > 0), tangential, 1.0)
 
     def velocity(self, impulse: Tensor) -> Tensor:
-        """Return v (B, C, 3) of the impulses (B, 3C)."""
+        """Return the velocities v = W p + b (B, C, 3) after impulses (B, 3C)."""
         return ((self.delassus @ impulse[..., None])[..., 0] + self.free).unflatten(1, (-1, 3))
 
     def natural_map(self, impulse: Tensor) -> Tensor:
-        """Return F (B, C, 3), an impulse; zero where a contact does not exist."""
+        """Return the natural map F (B, C, 3), in units of impulse; zero where a contact is not active."""
         p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.diagonal()
         v = self.velocity(impulse)
         pressed = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
@@ -78,23 +78,23 @@ class ConeLaw:
         return torch.where(self.active[..., None], f, 0.0)
 
     def limited(self, x: Tensor, radius: Tensor) -> Tensor:
-        """Return the point nearest to x (B, C, 2) of the disk, or polygon, with this circumradius (B, C)."""
+        """Return the projection (B, C, 2) of x onto the disk, or polygon, of this circumradius (B, C)."""
         return _on_disk(x, radius) if self.polygon is None else _on_polygon(x, radius, *self.polygon)
 
     def residual(self, impulse: Tensor) -> Tensor:
-        """Return the largest violation (B,), a velocity: F times w_n or w_t, times `unit`."""
+        """Return the largest violation of the law (B,), a velocity: |F_n| w_n and |F_t| w_t, times `unit`."""
         normal, tangential = self.diagonal()
         f = self.natural_map(impulse)
         parts = torch.stack([f[..., 0].abs() * normal, torch.linalg.vector_norm(f[..., 1:], dim=2) * tangential], 2)
         return (parts * self.unit).flatten(1).amax(1)
 
     def pressed(self, impulse: Tensor) -> Tensor:
-        """Return the contacts (B, C) whose impulse the map takes to lie in a cone that is not a point."""
+        """Return the contacts (B, C) that the natural map takes to be closed: p_n - v_n / w_n > 0."""
         normal, _ = self.diagonal()
         return self.active & (impulse[:, ::3] > self.velocity(impulse)[..., 0] / normal)
 
     def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
-        """Return where contacts stick and where they slide, (B, C) bool each. Without friction they slide."""
+        """Return the contacts that stick and those that slide, (B, C) bool each. Closed ones without friction slide."""
         p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.diagonal()
         pressed = p[..., 0] - v[..., 0] / normal
         pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
@@ -103,9 +103,9 @@ class ConeLaw:
         return touching & held, touching & ~held
 
     def matrix(self, impulse: Tensor, places: Tensor) -> Tensor:
-        """Return the rows (B, 3K, 3C) of dF/dp of contacts at some places (B, K), of the generalised Jacobian.
+        """Return the rows (B, 3K, 3C) of the generalised Jacobian dF/dp for the contacts with indices `places` (B, K).
 
-        Those of the identity where no contact exists.
+        For contacts that are not active they are rows of the identity.
         """
         entries = entries_of(places)
         normal, tangential = (entry.gather(1, places) for entry in self.diagonal())
@@ -132,13 +132,20 @@ class ConeLaw:
 
 
 def _on_disk(x: Tensor, radius: Tensor) -> Tensor:
-    """Return x (..., 2) shortened to at most the radius (...)."""
+    """Return the projection of x (..., 2) onto the disk of this radius (...)."""
     length = torch.linalg.vector_norm(x, dim=-1)
     return torch.where((length > radius)[..., None], x * (radius / length.clamp(min=1e-300))[..., None], x)
 
 
 def _on_polygon(x: Tensor, radius: Tensor, angle: Tensor, directions: int) -> Tensor:
-    """Return the point nearest to x (..., 2) of a regular polygon whose first vertex lies at `angle` (...)."""
+    """Return the projection of x (..., 2) onto a regular polygon.
+
+    Parameters
+    ----------
+    radius : (...) circumradius.
+    angle : (...) of the first vertex.
+    directions : number of vertices.
+    """
     sector = 2 * math.pi / directions
     face = (torch.floor((torch.atan2(x[..., 1], x[..., 0]) - angle) / sector) + 0.5) * sector + angle
     out, along = torch.stack([face.cos(), face.sin()], -1), torch.stack([-face.sin(), face.cos()], -1)
@@ -154,14 +161,14 @@ def polished(
 ) -> tuple[Tensor, Tensor]:
     """Return impulses (B, 3C) on the exact cone by damped Newton steps on the natural map, and the iterations (B,).
 
-    The best iterate is returned: a row that does not converge is not worse than it came.
+    The best iterate is returned: a row that does not converge is not worse than its first guess.
 
     Parameters
     ----------
     law : the problem, scaled.
     impulse : (B, 3C) first guess.
     tolerance : (B,) of `law.residual`.
-    enough : (B,) likewise, at least that: a row that is within it goes on as long as each step halves what is left.
+    enough : (B,) residual, not below the tolerance, within which a row goes on only while each step halves it.
     """
     best, least = impulse.clone(), law.residual(impulse)
     iterations = torch.zeros_like(least, dtype=torch.long)
@@ -184,9 +191,9 @@ def polished(
 
 
 def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
-    """Return a step (B, 3C) of Newton's method, in which contacts that are not pressed lose their impulses at once.
+    """Return a Newton step (B, 3C) that takes the whole impulse from contacts that are open (not `pressed`).
 
-    Contacts may be near by the hundred and bear nothing; the linear system is of those that are pressed alone.
+    The linear system is that of the closed contacts alone, as hundreds of contacts may be near that bear no load.
     """
     pressed = law.pressed(impulse)
     places = first_places(pressed)
@@ -201,9 +208,10 @@ def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
 
 
 def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
-    """Return where a halved step first reduces the norm of the natural map.
+    """Return the impulses (B, 3C) after a line search: each row's step is halved until it reduces |F|, the natural map.
 
-    A row where none does takes the smallest: the map is not smooth, and beyond the kink the next step may be better.
+    A row where no fraction does takes the smallest one: F is not smooth, and beyond the kink the next step may be
+    better.
     """
     merit = _length(law.natural_map(impulse))
     fraction, searching = torch.ones_like(merit), torch.ones_like(merit, dtype=torch.bool)

@@ -25,7 +25,7 @@ __all__ = ["CONTACT_METHODS", "ContactSolution", "solve_contact"]
 
 @dataclass(frozen=True)
 class ContactSolution:
-    """Impulses of frictional contact.
+    """Impulses of frictional contact, with the velocities, residuals and contact modes that they lead to.
 
     Attributes
     ----------
@@ -33,12 +33,12 @@ class ContactSolution:
         row did not converge the best iterate; zeros where its input is not finite. Look at `status` first.
     velocity : (B, 3C) W p + b, also of contacts that rank selection dropped; zero where a contact is not active.
     status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
-    iterations : (B,) of the method and of the polish together.
-    residual : (B,) largest violation on the problem as given, in the units of b; NaN where the input is not finite.
-        With w_n and w_t the contact's own entries of W: normal |min(w_n p_n, v_n)|, which bounds penetration velocity,
-        tension and lack of complementarity; tangential w_t |p_t - (p_t - v_t / w_t put back into the cone)|, which
-        bounds the excess over the cone and the lack of dissipation. On the pyramid its own complementarity conditions,
-        likewise.
+    iterations : (B,) of the method and of the Newton polish together.
+    residual : (B,) largest violation of the problem as given, in the units of b; NaN where the input is not finite.
+        With w_n and w_t the contact's diagonal entries of W: normal |min(w_n p_n, v_n)|, which bounds penetration
+        velocity, tension and lack of complementarity; tangential w_t |p_t - (p_t - v_t / w_t projected onto the disk
+        of admissible friction)|, which bounds the excess over the cone and the lack of dissipation. On the pyramid the
+        disk is a polygon.
     sticking, sliding : (B, C) bool; neither where a contact is open, dropped or not active.
     dropped : (B, C) bool, contacts that rank selection left out: no impulse, not part of the residual.
     cone : the cone on which the impulses are a solution.
@@ -65,13 +65,13 @@ class ContactSolution:
         cone: str,
         error: Tensor | None = None,
     ) -> ContactSolution:
-        """Return what impulses (B, 3C) mean on the problem as given.
+        """Return the solution with these impulses (B, 3C), its other fields evaluated on the problem as given.
 
         Parameters
         ----------
-        law : of the problem.
-        rows : contacts that are active and that were kept (B, C), robots whose input is finite (B,).
-        goal : (B,) what a row is held against to have converged: its residual, or `error` (B,) where that is given.
+        law : Coulomb's law of the problem as given.
+        rows : contacts that are active (B, C), and that rank selection kept (B, C); robots whose input is finite (B,).
+        goal : (B,) largest residual, or `error` (B,) where that is given, with which a row has converged.
         """
         active, kept, finite = rows
         residual = law.residual(impulses)
@@ -110,11 +110,11 @@ def solve_contact(
 
     The cone is first taken as a pyramid (Stewart and Trinkle; Anitescu and Potra), which makes it a linear
     complementarity problem; its solution is then polished by Newton's method on the exact cone, so that friction
-    opposes the sliding velocity exactly. A row that fails starts again, from other first values and with its pyramid
-    turned to where the best impulses so far point, and finer; with "interior_point" its last attempt are sweeps as of
-    "gauss_seidel". Rows do not influence each other, nor do contacts that are not active.
+    opposes the sliding velocity exactly. A row that fails starts again from other first values, with a finer pyramid
+    that is turned to where the best impulses so far point; with "interior_point" its last attempt is by sweeps as of
+    "gauss_seidel". Rows do not influence each other, and contacts that are not active influence nothing.
 
-    Solutions need not be unique: of redundant contacts only what they do together is determined.
+    Solutions need not be unique: of redundant contacts only the joint effect is determined.
 
     Parameters
     ----------
@@ -126,17 +126,18 @@ def solve_contact(
         the pyramid's problem); "gauss_seidel" (projected, on the exact cone from the start, without any factorisation).
     cone : "second_order" or "pyramid" (the pyramid's solution as it is).
     directions : edges of the pyramid, even, at least 4; by default 8.
-    angle : (B, C) of the first direction from tangent 1 [rad]; by default it lies along the tangential part of b. On
-        the second-order cone it is where the first attempt begins.
-    regularisation : what is added to the unit-scaled diagonal of W at the normals while the pyramid's problem is
+    angle : (B, C) of the pyramid's first edge from tangent 1 [rad]; by default it lies along the tangential part of b.
+        On the second-order cone it is the angle of the first attempt's pyramid.
+    regularisation : number added to the unit-scaled diagonal of W at the normals while the pyramid's problem is
         solved, by default 1e-10: the normal velocity is off by this times w_n p_n until the last steps, which work
         without it. The residual is always that of the problem as given.
     rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
-    enough : (B,) residual at which a row counts as solved if the first start gets no nearer, in the units of b.
+    enough : (B,) residual, in the units of b, at which a row counts as solved and no further start is tried, although
+        the first start has not met `tolerance`.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
-    guess : (B, 3C) impulses that may be near, for example zeros or those of a problem that differs little: Newton's
-        method on the exact cone first tries to go on from there. For the second-order cone, not for gauss_seidel.
+    guess : (B, 3C) impulses that may be near the solution, for example zeros or those of a problem that differs little:
+        Newton's method on the exact cone is first tried from there. For the second-order cone, not for gauss_seidel.
 
     Raises
     ------
@@ -155,7 +156,7 @@ def solve_contact(
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
     goal = tolerance * free.abs().amax(1)
     enough = goal if enough is None else torch.maximum(goal, enough)
-    places = first_places(kept)  # what is not there is no unknown
+    places = first_places(kept)  # contacts that are dropped or not active are no unknowns
     entries = entries_of(places)
     guess = None if guess is None else guess.gather(1, entries)
     found, iterations = _solved(law.at(places), options, (goal, enough), angle.gather(1, places), guess)
@@ -166,7 +167,14 @@ def solve_contact(
 def _solved(
     law: ConeLaw, options: ContactOptions, goals: tuple[Tensor, Tensor], angle: Tensor, guess: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Return impulses (B, 3C) of a law and the iterations (B,); goals are `goal` and `enough` of `Attempt`."""
+    """Return the impulses (B, 3C) that solve a law, and the iterations (B,), from a guess first if there is one.
+
+    Parameters
+    ----------
+    goals : `goal` and `enough` of `Attempt`.
+    angle : (B, C) of the pyramids' first edges.
+    guess : (B, 3C) impulses near the solution, or None.
+    """
     problem = scaled_contacts(*without_padding(law.delassus, law.free, law.mu, law.active), law.active)
     first = Attempt(problem, options, STARTS[0], *goals)
     if guess is None:
@@ -177,9 +185,15 @@ def _solved(
 
 
 def _best(first: Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the impulses (B, 3C) of least residual that all starts lead to, and the iterations (B,) of these.
+    """Return the impulses (B, 3C) of least residual among all attempts, and the iterations (B,) of all together.
 
-    A row is tried again, by the next attempt, until it is near enough; the first attempt is to come to its goal.
+    The first attempt is for rows that do not meet `goal`; each later one for rows whose residual still exceeds
+    `enough`.
+
+    Parameters
+    ----------
+    first : the first attempt, whose options list the others.
+    impulses : (B, 3C) to begin with: zeros, or those found from a guess.
     """
     residual, enough = law.residual(impulses), first.enough
     iterations = torch.zeros_like(enough, dtype=torch.long)
@@ -201,13 +215,13 @@ def _best(first: Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tupl
 
 
 def _angle(vector: Tensor) -> Tensor:
-    """Return the angle (B, C) of the tangential parts of (B, 3C)."""
+    """Return the angle (B, C) from tangent 1 of the tangential part of each contact's vector in (B, 3C)."""
     each = vector.unflatten(1, (-1, 3))
     return torch.atan2(each[..., 2], each[..., 1])
 
 
 def _check_no_pyramid(cone: str, **options: object) -> None:
-    """Refuse what only a pyramid has a use for."""
+    """Refuse options that only methods with a pyramid use."""
     given = [name for name, value in options.items() if value is not None] + ["cone"] * (cone != "second_order")
     if given:
         raise InputError(
@@ -228,6 +242,6 @@ def _check_shapes(free: Tensor, mu: Tensor, angle: Tensor | None, guess: Tensor 
 
 
 def _check_rank_tolerance(rank_tolerance: float | None) -> None:
-    """Refuse what is not a part between 0 and 1."""
+    """Refuse a rank tolerance that is not between 0 and 1."""
     if rank_tolerance is not None and not 0 < rank_tolerance < 1:
         raise InputError(f"solve_contact: rank_tolerance must lie between 0 and 1, got {rank_tolerance}")

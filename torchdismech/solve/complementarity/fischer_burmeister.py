@@ -1,4 +1,4 @@
-"""Semismooth Newton on the Fischer-Burmeister function, damped as Levenberg and Marquardt did; a batch of LCPs."""
+"""Semismooth Newton's method on the Fischer-Burmeister function, with Levenberg-Marquardt damping, for many LCPs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["fischer_burmeister"]
 
 DAMPING = 1e-3  # first multiple of the identity in the normal equations
 SMALLEST_DAMPING, LARGEST_DAMPING = 1e-14, 1e8
-TINY = 1e-300  # so that what is not taken is no division by zero
+TINY = 1e-300  # least denominator, so that the branch which `torch.where` discards does not divide by zero
 EASED, STIFFENED = 0.2, 4.0  # factors of the damping after a step that reduced the merit, and after one that did not
 
 
 def fischer_burmeister(
     matrix: Tensor, q: Tensor, z: Tensor, present: Tensor, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Find the root of phi_i = z_i + w_i - sqrt(z_i^2 + w_i^2), w = A z + q.
+    """Find the root of phi_i = z_i + w_i - sqrt(z_i^2 + w_i^2), w = A z + q, which solves the LCP.
 
     Parameters
     ----------
     matrix : (B, m, m) A, scaled; q : (B, m).
     z : (B, m) first iterate.
-    present : (B, m) bool; other unknowns do not exist.
+    present : (B, m) bool; the other unknowns are padding.
     tolerance : of the largest |phi_i|.
 
     Returns
@@ -53,17 +53,17 @@ def fischer_burmeister(
 
 
 class _Function:
-    """phi(z) and its generalised Jacobian."""
+    """The Fischer-Burmeister function phi(z) (B, m) and its generalised Jacobian."""
 
     def __init__(self, matrix: Tensor, q: Tensor, present: Tensor):
         self.matrix, self.q, self.present = matrix, q, present
 
     def rows(self, index: Tensor) -> _Function:
-        """Return the functions of some rows."""
+        """Return the function of the rows with indices (R,)."""
         return _Function(self.matrix[index], self.q[index], self.present[index])
 
     def step(self, z: Tensor, phi: Tensor, damping: Tensor) -> Tensor:
-        """Return the damped step of the normal equations."""
+        """Return the Levenberg-Marquardt step (B, m), by the normal equations with `damping` (B,) on their diagonal."""
         jacobian = self.jacobian(z)
         normal = jacobian.mT @ jacobian
         normal.diagonal(dim1=1, dim2=2).add_(damping[:, None])
@@ -71,7 +71,7 @@ class _Function:
         return torch.cholesky_solve(-(jacobian.mT @ phi[..., None]), factor)[..., 0]
 
     def value(self, z: Tensor) -> Tensor:
-        """Return phi (B, m), without cancellation where both are positive."""
+        """Return phi (B, m), by a formula without cancellation where z_i + w_i > 0."""
         w = (self.matrix @ z[..., None])[..., 0] + self.q
         length = torch.hypot(z, w)
         total = z + w
@@ -80,7 +80,7 @@ class _Function:
         return torch.where(self.present, phi, 0.0)
 
     def jacobian(self, z: Tensor) -> Tensor:
-        """Return dphi/dz (B, m, m); at z_i = w_i = 0 the element of the direction (1, 1)."""
+        """Return dphi/dz (B, m, m); at the kink z_i = w_i = 0 its limit from the direction (1, 1)."""
         w = (self.matrix @ z[..., None])[..., 0] + self.q
         length = torch.hypot(z, w)
         corner = length == 0

@@ -1,4 +1,4 @@
-"""Projected Gauss-Seidel on the exact friction cone, contact by contact; neither factors nor stores more than W."""
+"""Projected Gauss-Seidel on the exact friction cone, contact by contact; needs no matrix but W and no factorization."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torchdismech.solve.complementarity.cone import ConeLaw
 
 __all__ = ["gauss_seidel"]
 
-CHECKED = 10  # sweeps between two looks at the residual
+CHECKED = 10  # sweeps between two evaluations of the residual
 
 
 def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iterations: int) -> tuple[Tensor, Tensor]:
     """Return impulses (B, 3C) after sweeps over the contacts, and the sweeps (B,) used.
 
-    At each contact the normal impulse is set so that it does not approach, then the tangential impulse is moved against
-    the sliding velocity and put back into the cone. Converges linearly, slowly where contacts are redundant.
+    At each contact the normal impulse is set so that the bodies do not approach, then the tangential impulse is moved
+    against the sliding velocity and projected onto the cone. Convergence is linear, and slow with redundant contacts.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
                 break
             if len(going) < len(index):
                 law, p, index = law.rows(going), p[going], index[going]
-            velocity = law.velocity(p).flatten(1)  # rid of the rounding that the sweeps gathered
+            velocity = law.velocity(p).flatten(1)  # anew, without the rounding errors that the sweeps have accumulated
         _sweep(law, p, velocity)
         found[index] = p
         iterations[index] += 1
@@ -44,7 +44,7 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
 
 
 def _sweep(law: ConeLaw, p: Tensor, velocity: Tensor) -> None:
-    """Improve the impulses p (B, 3C) contact by contact, in place, and the velocities (B, 3C) that follow from them."""
+    """Update the impulses p (B, 3C) contact by contact, in place, and the velocities W p + b (B, 3C) with them."""
     normal, _ = law.diagonal()
     # the tangential step must not exceed the largest eigenvalue of the contact's own 2 x 2 block: at most its trace
     trace = law.delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))[..., 1:].sum(2)

@@ -1,7 +1,7 @@
 """Impulses of a solved contact problem as a differentiable function of its matrices.
 
-Pneumatic arms (`constant_curvature`) use it. Steps of a `Model` differentiate their contact along with all else, by
-`integrate.gradients.kkt.KKTConditions`.
+Pneumatic arms (`constant_curvature`) use it. Steps of a `Model` do not: they differentiate contact together with the
+other equations of the step, by `integrate.gradients.kkt.KKTConditions`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from torchdismech.solve.complementarity.contact import ContactSolution
 
 __all__ = ["differentiable_impulses"]
 
-LARGEST_CONDITION = 1e10  # of the active equations; beyond it they count as singular
+LARGEST_CONDITION = 1e10  # condition number of the active equations beyond which they count as singular
 RANK = 1e-10  # singular values below this part of the largest count as zero
 
 
 def differentiable_impulses(solution: ContactSolution, delassus: Tensor, free: Tensor, mu: Tensor) -> Tensor:
-    """Return the impulses (B, 3C) with their derivatives by W, b and mu, of a solution on the second-order cone.
+    """Return the impulses (B, 3C) of a solution on the second-order cone, differentiable by W, b and mu.
 
     At a solution every contact obeys equations: open p = 0; sticking v = 0; sliding v_n = 0 and
-    p_t = -mu p_n v_t / |v_t|. One exact Newton step on these is taken in recorded code, with the inverse of their
-    matrix held constant: at a root it changes nothing but brings the derivatives of the implicit function. Where
-    redundant contacts make the equations singular, the pseudo-inverse of the scaled equations takes the place of the
-    inverse: derivatives of what the impulses do together are right, those of how redundant contacts share it are the
-    smallest ones.
+    p_t = -mu p_n v_t / |v_t|. Autograd sees one exact Newton step on these, with the inverse of their Jacobian held
+    constant: at a root this step changes nothing, but it has the derivatives of the implicit function. Where redundant
+    contacts make the equations singular, the pseudo-inverse of the scaled equations takes the place of the inverse: the
+    derivatives of the joint effect of the impulses are right, and those of how redundant contacts share it have the
+    least norm.
 
-    Impulses do not depend on the inputs smoothly where a contact is about to change between open, sticking and sliding:
-    the derivatives are those of the side it is on. Rows that did not converge come back without derivatives.
+    Where a contact is about to change between open, sticking and sliding, the impulses are not smooth, and the
+    derivatives are those of its present mode. Rows that did not converge are returned without derivatives.
 
     Parameters
     ----------
     solution : of `solve_contact` with the same W, b, mu and cone="second_order".
-    delassus, free, mu : (B, 3C, 3C), (B, 3C), (B, C), with the graph that the derivatives shall follow.
+    delassus, free, mu : (B, 3C, 3C), (B, 3C), (B, C), with the autograd graph that the derivatives shall follow.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def differentiable_impulses(solution: ContactSolution, delassus: Tensor, free: T
 
 
 def _equations(delassus: Tensor, free: Tensor, mu: Tensor, impulses: Tensor, sliding: Tensor) -> Tensor:
-    """Return the equations (B, 3C) of the active set, zero at the solution."""
+    """Return the residuals (B, 3C) of the equations of closed contacts, zero at the solution."""
     p = impulses.unflatten(1, (-1, 3))
     v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
     heading = unit_or_zero(torch.where(sliding[..., None], v[..., 1:], 0.0))
@@ -72,7 +72,7 @@ def _equations(delassus: Tensor, free: Tensor, mu: Tensor, impulses: Tensor, sli
 
 
 def _newton_operator(delassus, free, mu, impulses, closed, sliding) -> Tensor:
-    """Return the inverse (B, 3C, 3C) of the derivative of the equations by the impulses, or its pseudo-inverse."""
+    """Return the inverse (B, 3C, 3C) of the Jacobian of the equations by the impulses; pseudo-inverse if singular."""
     contacts = mu.shape[1]
     v = ((delassus @ impulses[..., None])[..., 0] + free).unflatten(1, (-1, 3))
     heading = unit_or_zero(torch.where(sliding[..., None], v[..., 1:], 0.0))
@@ -96,7 +96,7 @@ def _newton_operator(delassus, free, mu, impulses, closed, sliding) -> Tensor:
 
 
 def _scales(delassus: Tensor, closed: Tensor, sliding: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scales (B, 3C) of impulses, and of the equations that go with them."""
+    """Return factors (B, 3C) that scale the Jacobian's columns (impulses), and those of its rows (equations)."""
     diagonal = delassus.diagonal(dim1=1, dim2=2).unflatten(1, (-1, 3))
     own = torch.cat([diagonal[..., :1], diagonal[..., 1:].amax(2, keepdim=True).expand(-1, -1, 2)], 2)
     column = torch.where(own > 0, own, 1.0).rsqrt()

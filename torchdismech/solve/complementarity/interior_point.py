@@ -1,4 +1,4 @@
-"""Interior-point method for a batch of linear complementarity problems, each row with its own steps and end."""
+"""Interior-point method for a batch of linear complementarity problems; each row has its own steps and its own end."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["Factored", "LinearSystem", "crossed_over", "interior_point"]
 
 BOUNDARY = 0.995  # fraction of the way to the boundary that a step may take
 SHORT_STEP = 0.1  # after a shorter step the next one is centred more
-CENTRED = 0.5  # part of the mean product that a centred step aims at, at least
-GAIN = 0.5  # part of the error that a step leaves which is worth taking
-ROUNDING = 1e-14  # of the scaled problem: where there is nothing to be gained
-CROSSOVERS = 3  # steps on the equations of the active set that end the iteration
-FREE, HELD = 1e-10, 1e10  # what is added to the diagonal of unknowns that move, and of those held at zero
+CENTRED = 0.5  # least fraction of the mean product z_i w_i that such a centred step aims at
+GAIN = 0.5  # a row within the tolerance goes on while each step leaves at most this fraction of the error
+ROUNDING = 1e-14  # error of the scaled problem below which more steps gain nothing
+CROSSOVERS = 3  # Newton steps on the equations of the active set after the iteration
+FREE, HELD = 1e-10, 1e10  # added to the diagonal of unknowns that move, and of those held at zero
 
 
 class Factored(Protocol):
-    """Factors of A + diag(d)."""
+    """A factorization of A + diag(d)."""
 
     def solve(self, right: Tensor) -> Tensor:
         """Return x (B, m) with (A + diag(d)) x = right."""
@@ -27,7 +27,7 @@ class Factored(Protocol):
 
 
 class LinearSystem(Protocol):
-    """The map w = A z + q of a complementarity problem, with the one solve that an interior point needs."""
+    """The map w = A z + q of a complementarity problem, with the linear solve that an interior-point method needs."""
 
     q: Tensor
 
@@ -36,31 +36,32 @@ class LinearSystem(Protocol):
         ...
 
     def factor(self, diagonal: Tensor) -> Factored:
-        """Return factors of A + diag(diagonal), diagonal (B, m) positive."""
+        """Return a factorization of A + diag(diagonal), diagonal (B, m) positive."""
         ...
 
     def rows(self, index: Tensor) -> LinearSystem:
-        """Return the systems of some rows of the batch."""
+        """Return the system of the rows with indices (R,)."""
         ...
 
 
 def interior_point(
     system: LinearSystem, z: Tensor, w: Tensor, present: Tensor, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """Follow the central path z_i w_i = t, w = A z + q, to t = 0 with predictor and corrector (Mehrotra).
+    """Follow the central path z_i w_i = t, w = A z + q, to t = 0 by Mehrotra's predictor-corrector method.
 
-    z and w move by one and the same step length, per row of the batch, so that a step s shrinks the residual of
-    w = A z + q by exactly 1 - s. The path leads to a solution for certain where A is monotone (A + A^T positive
-    semidefinite); friction is not, and there rows may fail. What ends here is small, not zero: see `crossed_over`.
+    z and w of a row move by the same step length s, so that a step shrinks the residual of w = A z + q by exactly
+    1 - s. The path leads to a solution for certain where A is monotone (A + A^T positive semidefinite). With friction A
+    is not monotone, and rows may fail. Unknowns that are zero at the solution come out small, not zero: see
+    `crossed_over`.
 
     Parameters
     ----------
     system : the map w = A z + q, scaled so that |q| is about 1.
     z, w : (B, m) positive first iterates.
-    present : (B, m) bool; other unknowns do not exist: they do not move, and A must not couple them with the rest.
-    tolerance : of the residual of w = A z + q, and of z_i w_i or of the smaller of z_i and w_i. Rows that are within it
-        go on as long as each step halves what is left: the nearer they get, the more surely it shows which of z_i and
-        w_i is zero, above all where A is singular.
+    present : (B, m) bool; the other unknowns are padding: they do not move, and A must not couple them with the rest.
+    tolerance : of the error, the larger one of the residual of w = A z + q and the largest min(z_i, w_i, z_i w_i). Rows
+        that are within it go on while each step halves the error: the smaller it gets, the more surely it shows which
+        of z_i and w_i is zero, above all where A is singular.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def interior_point(
     best, least = z.clone(), torch.full_like(z[:, 0], torch.inf)
     iterations = torch.zeros_like(least, dtype=torch.long)
     last_step, last_error = torch.ones_like(least), torch.full_like(least, torch.inf)
-    index = torch.arange(len(z), device=z.device)  # the rows that still run; the others cost nothing any more
+    index = torch.arange(len(z), device=z.device)  # the rows that still run; the others are computed no more
     for _ in range(max_iterations + 1):
         gap = torch.where(present, system.product(z) + system.q - w, 0.0)
         smaller = torch.where(present, torch.minimum(torch.minimum(z, w), z * w), 0.0)
@@ -91,7 +92,7 @@ def interior_point(
 
 
 def _stepped(system: LinearSystem, z, w, gap, present, last_step) -> tuple[Tensor, Tensor, Tensor]:
-    """Return z, w and the step length (B,) after one predictor and corrector."""
+    """Return z and w (B, m) after one predictor-corrector step, and its length (B,)."""
     count = present.sum(1).clamp(min=1)
     products = torch.where(present, z * w, 0.0)
     mean = products.sum(1) / count
@@ -107,22 +108,22 @@ def _stepped(system: LinearSystem, z, w, gap, present, last_step) -> tuple[Tenso
 
 
 def _direction(factored, z, w, gap, products, present) -> tuple[Tensor, Tensor]:
-    """Return the step that removes the gap of w = A z + q and changes the products z_i w_i by `products`."""
+    """Return steps dz and dw (B, m) that close the gap A z + q - w and change the products z_i w_i by `products`."""
     dz = factored.solve(torch.where(present, products / z - gap, 0.0))
     dw = (products - w * dz) / z
     return torch.where(present, dz, 0.0), torch.where(present, dw, 0.0)
 
 
 def _step_length(z, w, dz, dw, present) -> Tensor:
-    """Return the longest step (B,) up to 1 that keeps a little of every z_i and w_i."""
+    """Return the longest step length (B,), up to 1, that leaves at least 1 - BOUNDARY of every z_i and w_i."""
     most = torch.where(present, torch.maximum(-dz / z, -dw / w), 0.0).amax(1)
     return (BOUNDARY / most.clamp(min=BOUNDARY)).clamp(max=1.0)
 
 
 def crossed_over(system: LinearSystem, z: Tensor, present: Tensor) -> Tensor:
-    """Return z (B, m) after a few Newton steps on the equations of its active set.
+    """Return z (B, m) after a few Newton steps on the equations of its active set, so that small values become zero.
 
-    z_i = 0 where z_i < w_i, else w_i = 0: what is small becomes zero. A row keeps a step where it reduces the largest
+    The equations are w_i = 0 where z_i > w_i, else z_i = 0. A row takes a step only if it reduces the largest
     |min(z_i, w_i)|. Where the equations are singular, the steps stay close to z.
     """
 

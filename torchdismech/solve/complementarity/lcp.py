@@ -1,4 +1,4 @@
-"""Linear complementarity problems of a batch, given by their matrices."""
+"""Linear complementarity problems (LCPs) of a batch, given by dense matrices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchdismech.solve.complementarity.interior_point import crossed_over, inte
 __all__ = ["LCP_METHODS", "DenseSystem", "LcpSolution", "solve_lcp", "status_of"]
 
 LCP_METHODS = ("interior_point", "fischer_burmeister")
-EQUILIBRATIONS = 6
+EQUILIBRATIONS = 6  # Ruiz iterations
 STARTS = ((10.0, 0.1), (1.0, 1.0), (100.0, 0.1))  # first z_i and w_i / z_i of the scaled problem, in the order tried
 
 
@@ -26,8 +26,8 @@ class LcpSolution:
     ----------
     z : (B, m); where the row did not converge the best iterate, zeros where its input is not finite.
     status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
-    iterations : (B,).
-    residual : (B,) largest |min(a_i z_i, w_i)| with a_i the largest |entry| of row i of A: in the units of q.
+    iterations : (B,) from all starts together.
+    residual : (B,) largest |min(a_i z_i, w_i)|, with a_i the largest |entry| in row i of A: in the units of q.
     """
 
     z: Tensor
@@ -46,8 +46,8 @@ def solve_lcp(
 ) -> LcpSolution:
     """Find z >= 0 with w = A z + q >= 0 and z_i w_i = 0, for each row of a batch.
 
-    A need not be symmetric. Where A + A^T is positive semidefinite a solution is found if w >= 0, z >= 0 is feasible
-    at all; for other matrices (friction) that is likely, not certain, and the status says so.
+    A need not be symmetric. Where A + A^T is positive semidefinite, a solution is found if w >= 0, z >= 0 is feasible
+    at all. For other matrices (friction) a solution is likely to be found, not certain: look at the status.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def solve_lcp(
         with Levenberg-Marquardt damping).
     tolerance : of the residual, relative to the largest |q_i| of the row.
     max_iterations : from each start.
-    enough : (B,) residual at which a row counts as solved if the first start gets no nearer, in the units of q.
+    enough : (B,) residual, in the units of q, at which a row counts as solved although it does not meet `tolerance`.
 
     Raises
     ------
@@ -113,38 +113,38 @@ def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: fl
 
 
 def status_of(finite: Tensor, residual: Tensor, tolerance: Tensor) -> Tensor:
-    """Return the status (B,) of rows by whether their input is finite and their residual small."""
+    """Return the status (B,): NOT_FINITE for input that is not, CONVERGED within the tolerance, else MAX_ITERATIONS."""
     status = torch.where(residual <= tolerance, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
     return torch.where(finite, status, int(Status.NOT_FINITE))
 
 
 def _residual(matrix: Tensor, q: Tensor, z: Tensor) -> Tensor:
-    """Return the residual (B,) of `LcpSolution`."""
+    """Return the residual (B,) of z (B, m) as `LcpSolution` defines it."""
     w = (matrix @ z[..., None])[..., 0] + q
     return torch.minimum(matrix.abs().amax(2) * z, w).abs().amax(1)
 
 
 class DenseSystem:
-    """w = A z + q with A as it is."""
+    """The map w = A z + q with a dense A (B, m, m), as `interior_point` takes it."""
 
     def __init__(self, matrix: Tensor, q: Tensor):
         self.matrix, self.q = matrix, q
 
     def product(self, z: Tensor) -> Tensor:
-        """Return A z."""
+        """Return A z (B, m)."""
         return (self.matrix @ z[..., None])[..., 0]
 
     def rows(self, index: Tensor) -> DenseSystem:
-        """Return the systems of some rows."""
+        """Return the system of the rows with indices (R,)."""
         return DenseSystem(self.matrix[index], self.q[index])
 
     def factor(self, diagonal: Tensor) -> _DenseFactors:
-        """Return factors of A + diag(diagonal)."""
+        """Return a factorization of A + diag(diagonal), diagonal (B, m) positive."""
         return _DenseFactors(self.matrix, diagonal)
 
 
 class _DenseFactors:
-    """LU factors of A + diag(d), rows divided by 1 + d so that pivots are chosen among comparable numbers."""
+    """LU factors of A + diag(d), with rows divided by 1 + d so that pivots are chosen among comparable numbers."""
 
     def __init__(self, matrix: Tensor, diagonal: Tensor):
         self.scale = 1 / (1 + diagonal)
@@ -152,12 +152,19 @@ class _DenseFactors:
         self.factors, self.pivots, _ = torch.linalg.lu_factor_ex(scaled)
 
     def solve(self, right: Tensor) -> Tensor:
-        """Return x (B, m)."""
+        """Return x (B, m) with (A + diag(d)) x = right."""
         return torch.linalg.lu_solve(self.factors, self.pivots, (self.scale * right)[..., None])[..., 0]
 
 
 def _scaled_solution(matrix, q, method, start, tolerance, max_iterations) -> tuple[Tensor, Tensor]:
-    """Return z and iterations of the problem after Ruiz equilibration of rows and columns and scaling of q to 1."""
+    """Return z (B, m) of the problem as given and the iterations (B,), solved after equilibration.
+
+    Rows and columns of A are scaled by Ruiz's method, and q to a largest entry of 1.
+
+    Parameters
+    ----------
+    start : one of `STARTS`; used by the interior-point method alone.
+    """
     rows, columns = torch.ones_like(q), torch.ones_like(q)
     for _ in range(EQUILIBRATIONS):
         scaled = (rows[..., None] * matrix * columns[:, None]).abs()

@@ -1,4 +1,4 @@
-"""The frictional contact problem of a batch: what is accepted, and how it is conditioned before it is solved."""
+"""The frictional contact problem of a batch: checks of its input, scaling, and selection of contacts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = [
 ]
 
 EQUILIBRATIONS = 6  # Ruiz iterations; each halves the exponents of the row norms
-ASYMMETRY = 1e-6  # of W, relative to its largest entry, that is still taken for rounding
+ASYMMETRY = 1e-6  # largest asymmetry of W, relative to its largest entry, that is taken for rounding
 
 
 @dataclass(frozen=True)
 class ScaledContacts:
-    """The problem with unit scales: W' = s W s, b' = s b / m, impulses p = m s p'.
+    """The problem scaled to entries of about 1: W' = s W s, b' = s b / m, impulses p = m s p'.
 
-    Contacts that do not exist have a unit diagonal in W', b' = 0 and mu' = 0. The two tangential unknowns of a contact
-    share one scale, so that its cone stays round: mu' = mu s_n / s_t.
+    Contacts that are not active have a unit diagonal in W', b' = 0 and mu' = 0. The two tangential unknowns of a
+    contact share one scale, so that its cone stays round: mu' = mu s_n / s_t.
     """
 
     delassus: Tensor  # (B, 3C, 3C)
@@ -41,7 +41,7 @@ class ScaledContacts:
     magnitude: Tensor  # (B,), m
 
     def rows(self, index: Tensor) -> ScaledContacts:
-        """Return the problems of some rows."""
+        """Return the problems of the rows with indices (R,)."""
         return ScaledContacts(**{name: value[index] for name, value in vars(self).items()})
 
 
@@ -75,9 +75,9 @@ def _check_symmetric(delassus: Tensor) -> None:
 
 
 def admitted(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tuple[Tensor, ...]:
-    """Return W, b, mu and active, detached and without padding, and the rows (B,) whose numbers are finite.
+    """Return W, b, mu and active, checked, detached and without padding, and the rows (B,) whose numbers are finite.
 
-    Rows that are not finite come back without contacts.
+    Rows whose numbers are not finite are returned without active contacts.
     """
     _check_contacts(delassus, free, mu, active)
     delassus, free, mu = without_padding(delassus.detach(), free.detach(), mu.detach(), active)
@@ -89,41 +89,42 @@ def admitted(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tupl
 
 
 def without_padding(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return W, b and mu with the entries of contacts that do not exist replaced: unit diagonal, zero elsewhere."""
+    """Return W, b and mu with the entries of inactive contacts (padding) replaced: unit diagonal, zero elsewhere."""
     every = active.repeat_interleave(3, 1)
     delassus = torch.where(every[:, :, None] & every[:, None], delassus, torch.diag_embed((~every).to(delassus.dtype)))
     return delassus, torch.where(every, free, 0.0), torch.where(active, mu, 0.0)
 
 
 def first_places(which: Tensor) -> Tensor:
-    """Return the places (B, K) of the contacts of each row where `which` (B, C) holds, K at least 1.
+    """Return the indices (B, K) of the contacts of each row where `which` (B, C) is True.
 
-    Rows of fewer than others have some more behind them, where it does not hold.
+    K is the largest number of such contacts in a row, at least 1. Rows with fewer are filled up, at the end, with
+    contacts where it is False.
     """
     most = max(int(which.sum(1).max()), 1)
     return torch.argsort((~which).to(torch.uint8), dim=1, stable=True)[:, :most]
 
 
 def entries_of(places: Tensor) -> Tensor:
-    """Return the numbers (B, 3K) of what contacts at some places (B, K) have of (B, 3C)."""
+    """Return the indices (B, 3K) among the 3C components of a row that belong to contacts with indices (B, K)."""
     return (3 * places.unsqueeze(2) + torch.arange(3, device=places.device)).flatten(1)
 
 
 def rows_of(matrix: Tensor, entries: Tensor) -> Tensor:
-    """Return the rows (B, n, 3C) of matrices (B, 3C, 3C) at some entries (B, n)."""
+    """Return the rows (B, n, 3C) of matrices (B, 3C, 3C) with indices (B, n)."""
     return matrix.gather(1, entries.unsqueeze(2).expand(-1, -1, matrix.shape[2]))
 
 
 def block_of(matrix: Tensor, entries: Tensor) -> Tensor:
-    """Return the rows and columns (B, n, n) of matrices (B, 3C, 3C) at some entries (B, n)."""
+    """Return the square blocks (B, n, n) of matrices (B, 3C, 3C) whose rows and columns have indices (B, n)."""
     rows = rows_of(matrix, entries)
     return rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
 
 
 def scaled_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) -> ScaledContacts:
-    """Return the problem equilibrated (Ruiz, symmetric, largest entries) and with the largest |b'| brought to 1.
+    """Return the problem with W equilibrated (Ruiz, symmetric, by largest entries) and the largest |b'| scaled to 1.
 
-    The friction problem is positively homogeneous in b, so bringing |b'| to 1 loses nothing.
+    The solution is positively homogeneous in b, so nothing is lost by scaling b'.
 
     Parameters
     ----------
@@ -151,27 +152,28 @@ def scaled_contacts(delassus: Tensor, free: Tensor, mu: Tensor, active: Tensor) 
 def independent_contacts(
     delassus: Tensor, active: Tensor, tolerance: float = 1e-10, relative_to_first: bool = False
 ) -> Tensor:
-    """Return (B, C) which active contacts have independent normals, by inertial rank selection.
+    """Return the active contacts (B, C) that have independent normals, by inertial rank selection.
 
-    A Cholesky factorisation of the normal block of W with diagonal pivoting; it is the QR factorisation with column
-    pivoting of L^-1 J_n^T (mass matrix L L^T) without the need of J_n. A contact is dropped where the part of its
-    normal inverse inertia that the contacts chosen so far do not span is below `tolerance` times the whole.
+    The selection is a Cholesky factorisation of the normal block of W with diagonal pivoting, which equals the QR
+    factorisation with column pivoting of L^-1 J_n^T (mass matrix L L^T) but does not need J_n. A contact is dropped
+    where the part of its normal inverse inertia that the contacts chosen so far do not span is below `tolerance` times
+    the whole.
 
-    What is dropped is not held: where its normal is a *difference* of others it may penetrate, and its friction is
-    lost. Look at the velocities of the dropped contacts.
+    A dropped contact is not constrained: where its normal is a *difference* of others it may penetrate, and its
+    friction is lost. Check the velocities of the dropped contacts.
 
     Parameters
     ----------
     delassus : (B, 3C, 3C); active : (B, C) bool.
-    relative_to_first : measure what is left of every contact by the largest normal inverse inertia of the row, in
-        place of the contact's own.
+    relative_to_first : compare the unspanned part of every contact with the largest normal inverse inertia of the row
+        instead of the contact's own.
     """
     normal = delassus[:, ::3, ::3]
     whole = normal.diagonal(dim1=1, dim2=2)
     usable = active & (whole > 0)
     size = torch.where(usable, whole, 0.0).amax(1, keepdim=True).expand_as(whole) if relative_to_first else whole
     scale = torch.where(usable, size, 1.0).rsqrt()
-    left = torch.where(usable, whole * scale.square(), 0.0)  # diagonal of what is not spanned yet, of the scaled block
+    left = torch.where(usable, whole * scale.square(), 0.0)  # scaled diagonal entries, less the part spanned so far
     normal = scale[:, :, None] * torch.where(usable[:, :, None] & usable[:, None], normal, 0.0) * scale[:, None]
     chosen = torch.zeros_like(active)
     factor = torch.zeros_like(normal)

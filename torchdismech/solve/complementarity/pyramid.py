@@ -1,4 +1,4 @@
-"""Coulomb friction on a pyramid as a linear complementarity problem (Stewart-Trinkle, Anitescu-Potra)."""
+"""Coulomb friction on a pyramid as a linear complementarity problem (Stewart and Trinkle, Anitescu and Potra)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ def split(z: Tensor, contacts: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def joined(normal: Tensor, weights: Tensor, slack: Tensor) -> Tensor:
-    """Return z (B, C (d + 2)) of its three parts."""
+    """Return z (B, C (d + 2)) put together from its parts, as `split` returns them."""
     return torch.cat([normal, weights.flatten(1), slack], 1)
 
 
 class PyramidSystem:
     """The map w = A z + q of the friction problem, solved through a 3C x 3C matrix instead of A itself.
 
-    z = (normal impulse p_n, pyramid weights beta, slack gamma), w = (v_n, D^T v_t + gamma, mu p_n - sum of beta).
+    z = (normal impulse p_n, pyramid weights beta, slack gamma), w = (v_n, D^T v_t + gamma, mu p_n - sum of beta). The
+    weights of a contact give its tangential impulse D beta, with its d pyramid directions as the columns of D.
     """
 
     def __init__(self, delassus: Tensor, free: Tensor, mu: Tensor, directions: Tensor):
-        self.delassus = delassus  # (B, 3C, 3C)
-        self.free = free  # (B, 3C)
+        self.delassus = delassus  # (B, 3C, 3C) W
+        self.free = free  # (B, 3C) b
         self.mu = mu  # (B, C)
-        self.directions = directions  # (B, C, 2, d)
+        self.directions = directions  # (B, C, 2, d) D
         velocity = free.unflatten(1, (-1, 3))
         self.q = joined(velocity[..., 0], self.along(velocity[..., 1:]), torch.zeros_like(mu))
 
@@ -47,12 +48,12 @@ class PyramidSystem:
         return torch.einsum("bctd,bct->bcd", self.directions, tangential)
 
     def impulse(self, z: Tensor) -> Tensor:
-        """Return the impulses (B, C, 3) of z."""
+        """Return the impulses (B, C, 3) that z (B, m) stands for."""
         normal, weights, _ = split(z, self.mu.shape[1])
         return torch.cat([normal[..., None], torch.einsum("bctd,bcd->bct", self.directions, weights)], 2)
 
     def product(self, z: Tensor) -> Tensor:
-        """Return A z."""
+        """Return A z (B, m)."""
         normal, weights, slack = split(z, self.mu.shape[1])
         velocity = (self.delassus @ self.impulse(z).flatten(1)[..., None]).reshape(len(z), -1, 3)
         return joined(
@@ -60,21 +61,22 @@ class PyramidSystem:
         )
 
     def rows(self, index: Tensor) -> PyramidSystem:
-        """Return the systems of some rows."""
+        """Return the system of the rows with indices (R,)."""
         return PyramidSystem(self.delassus[index], self.free[index], self.mu[index], self.directions[index])
 
     def factor(self, diagonal: Tensor) -> _PyramidFactors:
-        """Return factors of A + diag(diagonal)."""
+        """Return a factorization of A + diag(diagonal), diagonal (B, m) positive."""
         return _PyramidFactors(self, diagonal)
 
 
 class _PyramidFactors:
-    """A + diag(d) with weights and slacks eliminated contact by contact: what is left is 3C x 3C.
+    """Factorization of A + diag(d): weights and slacks are eliminated contact by contact, which leaves a 3C x 3C LU.
 
-    With B = 1/d of the weights, S = sum B, g = d of the slack, a = S + g and e = (1, ..., 1), a change of the
-    tangential velocity by y changes the tangential impulse by start + push mu dp_n - H y with push = D B e / a and
-    H = D B D^T - a push push^T. H goes from infinite (sticking) to zero (sliding, separate) and is both at once on a
-    face of the pyramid; so the tangential rows are multiplied by (1 + H)^-1, which keeps all of it bounded.
+    Let B be the diagonal matrix of 1/d of a contact's weights, S the sum of its entries, g the d of the slack,
+    a = S + g and e = (1, ..., 1). Where the tangential velocity changes by y, the tangential impulse changes by
+    start + push mu dp_n - H y, with push = D B e / a and H = D B D^T - a push push^T. H is infinite for a sticking
+    contact, zero for a sliding or open one, and has one eigenvalue of each kind on a face of the pyramid. So the
+    tangential rows are multiplied by (1 + H)^-1, which keeps all entries bounded.
     """
 
     def __init__(self, system: PyramidSystem, diagonal: Tensor):
@@ -105,7 +107,10 @@ class _PyramidFactors:
         self.factors, self.pivots, _ = torch.linalg.lu_factor_ex(matrix.flatten(1, 2))
 
     def solve(self, right: Tensor) -> Tensor:
-        """Return x with (A + diag(d)) x = right, refined once: near a solution d spans many orders."""
+        """Return x (B, m) with (A + diag(d)) x = right.
+
+        The solution is refined once, because d spans many orders of magnitude near a solution of the LCP.
+        """
         x = self._eliminated(right)
         return x + self._eliminated(right - self.system.product(x) - self.diagonal * x)
 
@@ -123,7 +128,7 @@ class _PyramidFactors:
         left = start + self.push * (system.mu * impulse[..., 0])[..., None]
         velocity = self.damped @ (outward + left[..., None])
         q = weights - (self.directions.mT @ velocity)[..., 0]
-        # the weights' steps B (q - gamma), by differences from the largest B: those do not cancel
+        # the steps of the weights are B (q - gamma); with q relative to that of the largest B nothing cancels
         largest = self.inverse.argmax(2, keepdim=True)
         reference = q.gather(2, largest)
         q = q - reference
@@ -143,7 +148,7 @@ def _principal_axes(directions: Tensor, weights: Tensor) -> Tensor:
 
 
 def _shares(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (1 + H)^-1 H and (1 + H)^-1 of H = X X^T, X (..., 2, k).
+    """Return (1 + H)^-1 H and (1 + H)^-1, (..., 2, 2) each, of H = X X^T with X (..., 2, k).
 
     The determinant of H is summed as squares of 2 x 2 minors: where one eigenvalue of H is huge and the other tiny, the
     usual formula would cancel.
@@ -159,13 +164,13 @@ def _shares(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def pyramid_matrix(system: PyramidSystem) -> Tensor:
-    """Return A itself (B, m, m) of a `PyramidSystem`, m = C (d + 2)."""
+    """Return the matrix A (B, m, m) of a `PyramidSystem`, m = C (d + 2)."""
     rows, contacts, _, count = system.directions.shape
     dtype, device = system.q.dtype, system.q.device
     normal = torch.arange(contacts, device=device)
     weights = contacts + torch.arange(contacts * count, device=device).reshape(contacts, count)
     slack = contacts * (count + 1) + normal
-    impulses = torch.zeros(rows, contacts, 3, contacts * (count + 2), dtype=dtype, device=device)  # of a unit z_j
+    impulses = torch.zeros(rows, contacts, 3, contacts * (count + 2), dtype=dtype, device=device)  # d impulse / d z
     impulses[:, normal, 0, normal] = 1.0
     impulses[:, normal[:, None], 1:, weights] = system.directions.permute(1, 3, 0, 2)
     impulses = impulses.flatten(1, 2)
