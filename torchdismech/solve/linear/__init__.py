@@ -1,7 +1,8 @@
 """Solvers for batches of sparse linear systems that share a pattern.
 
-`choose` picks one by the pattern, `make` by name. A solver is symbolic: `factor(values)` gives the matrices, `solve` of
-that the solution. See `docs/architecture.md` for the interface.
+`choose` picks a solver by the pattern, `make` by name. A solver holds what follows from the pattern alone; its
+`factor(values)` returns a factorization of the batch, whose `solve(rhs)` returns the solutions. See
+`docs/architecture.md` for an example.
 """
 
 from torchdismech.solve.linear.at_root import solved_at_root

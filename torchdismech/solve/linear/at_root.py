@@ -1,4 +1,4 @@
-"""What equations that are zero at a root hand on of the derivative of the root."""
+"""A linear solve whose right-hand side is zero, by which autograd gets the derivative of a root."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ __all__ = ["solved_at_root"]
 
 
 def solved_at_root(solve: Callable[[Tensor], Tensor], transposed: Callable[[Tensor], Tensor], zero: Tensor) -> Tensor:
-    """Return A^-1 b for a residual b that is zero at a root; the derivative of A is left out, as it meets that zero.
+    """Return A^-1 b for a residual b that is zero at a root, differentiable by b alone.
 
-    So x - A^-1 b, with b recorded by autograd at a root x that was found without, has the derivatives of the root.
+    The derivative by A is left out, because it is multiplied by b = 0. So where a root x was found without autograd and
+    its residual b(x, parameters) was then evaluated with autograd, x - A^-1 b with A = db/dx is the root with its
+    derivatives by the parameters.
 
     Parameters
     ----------
-    solve, transposed : return A^-1 b and A^-T b.
+    solve, transposed : functions that return A^-1 b and A^-T b.
     zero : b.
     """
     return _SolvedAtRoot.apply(solve, transposed, zero)

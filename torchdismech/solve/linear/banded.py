@@ -1,4 +1,4 @@
-"""Banded Cholesky and LU: for chains, whose unknowns can be numbered so that neighbours come next to each other."""
+"""Banded Cholesky and LU: for chains, whose unknowns can be numbered so that neighbours are close to each other."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from torchdismech.sparse.ordering import banded_order
 __all__ = ["BandedSolver"]
 
 METHODS = ("auto", "native", "lapack", "triton", "blocks")
-# Factors of indefinite matrices without row exchanges are kept while no term of theirs is larger than this power of
-# 1/epsilon times the matrix: then a quarter of the digits may go. Rows beyond are factored again with row exchanges, so
-# this need not be generous.
+# A factor without row exchanges is accepted while no term of its elimination exceeds (1/epsilon)**NATIVE_GROWTH times
+# the largest entry, so that at most a quarter of the digits is lost. Other matrices are factored again with row
+# exchanges, so this need not be generous.
 NATIVE_GROWTH = 0.25
-# By Triton there is no second try, which the host would have to wait for: then as for LU by blocks half of the digits
-# may go.
+# Likewise on a GPU, where the host would have to wait to factor matrices again: half of the digits may be lost, as with
+# LU by blocks.
 TRITON_GROWTH = 0.5
 
 
 class BandedSolver(DirectSolver):
     """Factor banded matrices: many robots at once by compiled code, one by one with LAPACK, or by blocks with torch.
 
-    On a CPU every LU that can be found is found, with row exchanges where it needs them. On a GPU the host would have
-    to wait to learn which matrices need them, so those are not `ok`: "triton" exchanges no rows and "blocks" only rows
-    within a block, and both report the matrices whose terms grow by more than 1/sqrt(machine epsilon).
+    On a CPU an LU uses row exchanges where the matrix needs them. On a GPU the host would have to wait to learn which
+    matrices need them: "triton" exchanges no rows and "blocks" only rows within a block, and matrices whose terms grow
+    by more than 1/sqrt(machine epsilon) are not `ok`.
 
     Microseconds per robot, factor + solve, native / LAPACK, on a CPU core with vectors of 64 bytes. Half-bandwidth 10
     is a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
@@ -68,8 +68,8 @@ class BandedSolver(DirectSolver):
     ========  ====  =============  =============  =============  =============  =============  =============
 
     A vector with two robots costs as much as one with 8 (16 in float32). So few robots are factored one by one, four
-    pivots at a time, with lines of a band in vectors. One robot on another core, with vectors of 32 bytes, all calls
-    included (the compiled code alone takes 9 us for the factor of the rod, and 30 by LU):
+    pivots at a time, with lines of a band in vectors. Times of one robot on another core, with vectors of 32 bytes, all
+    calls included (the compiled code alone takes 9 us for the factor of the rod, and 30 by LU):
 
     ========  =========  =========  =========  =========  =========  =========  =========  ==========
     half-bw.  10         20         40         64         90         119        160        232
@@ -79,9 +79,9 @@ class BandedSolver(DirectSolver):
     LU        277/284    318/498    523/918    963/1904   1528/2811  2388/3410  5072/8470  18500/17200
     ========  =========  =========  =========  =========  =========  =========  =========  ==========
 
-    Either code goes no farther than pivots reach: a rope that lies on itself has a band of 119 whose pivots reach 79
-    places in the mean square; of 16 such robots a factor takes 336 us each, 519 with the whole band. "blocks" takes
-    1600 for the rod at B = 1 and 120 at B = 256.
+    Both codes skip the zeros beyond the reach of each pivot: a rope that lies on itself has a band of 119 whose pivots
+    reach 79 places in the root mean square; a factor of 16 such robots takes 336 us each, 519 with the whole band.
+    "blocks" takes 1600 us for the rod at B = 1 and 120 at B = 256.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class BandedSolver(DirectSolver):
         if method not in METHODS:
             raise InputError(f"banded: method must be one of {', '.join(METHODS)}, got {method!r}")
         if method == "native":
-            library()  # refused here rather than at the first factorisation
+            library()  # to raise here, rather than at the first factorisation, if it cannot be had
         self.method = method
         self.order = banded_order(pattern)
         if method == "triton":
@@ -147,7 +147,7 @@ class BandedSolver(DirectSolver):
 
     @cached_property
     def reach(self) -> float:
-        """How many places pivots reach, as a root of the mean square: the work of a factor goes by that."""
+        """Root mean square of the number of places that pivots reach, to which the work of a factor is related."""
         _, last = self._profile
         return float(np.sqrt(np.square(last - np.arange(len(last))).mean()))
 
@@ -218,7 +218,7 @@ class BandedSolver(DirectSolver):
         kernels()
 
     def _method(self, device: torch.device) -> str:
-        """Return the method on the device."""
+        """Return the name of the method on the device; refuse a method that does not run there."""
         on_cpu = device.type == "cpu"
         if self.method in ("native", "lapack") and not on_cpu:
             raise InputError(f"banded: method {self.method!r} runs on the CPU, got values on {device}; use 'auto'")
@@ -238,15 +238,15 @@ class BandedSolver(DirectSolver):
             return None
         if not self.takes_native() or one_by_one(batch):
             return 1
-        return most_one_by_one() + 1  # one by one, sums are grouped otherwise
+        return most_one_by_one() + 1  # fewer would be factored one by one, which adds in another order
 
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Return so many numbers for a factor; what another one left, if nobody holds that any more."""
-        self._largest = max(self._largest, count)  # of one size, so that factors of few matrices take what is there
+        """Return memory of `count` numbers for a factor, from a factor that is no longer in use if there is one."""
+        self._largest = max(self._largest, count)  # all blocks have the largest size, so that each fits every factor
         return self._pool.numbers(self._largest, dtype)[:count]
 
     def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:
-        """Return what `factor` does, and which of the rows that are `ok` (B,) are known to be indefinite."""
+        """Return the factor of the matrices, and the rows (B,) that are `ok` although known to be indefinite."""
         if not self.pattern.symmetric or self._method(values.device) not in ("native", "triton"):
             return super().factor_any_sign(values, rows)
         factor = self._factored(self._any_sign, values, rows)
@@ -254,7 +254,7 @@ class BandedSolver(DirectSolver):
         return factor, factor.ok & ~factor.of_batch(factor.parts.definite)
 
     def _any_sign(self, values: Tensor, wanted: Tensor | None) -> NativeBand | TritonBand:
-        """Return factors of symmetric matrices without row exchanges, by pivots of any sign."""
+        """Return factors of symmetric matrices without row exchanges, whose pivots may have any sign."""
         if self._method(values.device) == "native":
             return self._native(values, symmetric=True)
         return self._triton(values, wanted, symmetric=True)
@@ -293,7 +293,7 @@ class BandedSolver(DirectSolver):
         return self._blocks.lu(values)
 
     def _native(self, values: Tensor, symmetric: bool, growth: float | None = None) -> NativeBand:
-        """Return factors by compiled code; without a `growth` their terms may be as large as `NATIVE_GROWTH` says."""
+        """Return factors by compiled code; `growth` is by default what `NATIVE_GROWTH` allows."""
         if growth is None:
             growth = torch.finfo(values.dtype).eps ** -NATIVE_GROWTH
         sources = self._lower_sources if symmetric else self._full_sources
@@ -302,7 +302,7 @@ class BandedSolver(DirectSolver):
     def _triton(
         self, values: Tensor, wanted: Tensor | None, symmetric: bool, growth: float | None = None
     ) -> TritonBand:
-        """Return factors by a kernel; without a `growth` their terms may be as large as `TRITON_GROWTH` says."""
+        """Return factors by the Triton kernel; `growth` is by default what `TRITON_GROWTH` allows."""
         if growth is None:
             growth = torch.finfo(values.dtype).eps ** -TRITON_GROWTH
         tables = self._lower_tables if symmetric else self._full_tables

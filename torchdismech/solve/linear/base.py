@@ -1,4 +1,4 @@
-"""What every linear solver offers, and what the direct ones share."""
+"""Base classes of linear solvers and their factors, and what direct solvers have in common."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ __all__ = [
     "growth_limit",
 ]
 
-MAX_UNKNOWNS = 60_000  # unknowns of all robots up to which a CPU factors so that recorded steps are the same to the bit
-MOST_SELECTED = 0.75  # of the rows: to factor more of them alone saves less than it takes to pick their values
+# Unknowns of all robots together up to which a CPU selects rows only in ways that give the same bits as recorded steps,
+# which factor all rows.
+MAX_UNKNOWNS = 60_000
+MOST_SELECTED = 0.75  # fraction of the rows beyond which all are factored: selecting values costs more than it saves
 
 
 class IndexMap:
-    """An index array and its copies on the devices that asked for it."""
+    """An index array, with a cached copy on each device where it has been used."""
 
     def __init__(self, array: np.ndarray):
         self.array = np.ascontiguousarray(array, dtype=np.int64)
@@ -48,9 +50,10 @@ class IndexMap:
 
 
 def full_pattern(pattern: Pattern) -> tuple[Pattern, np.ndarray]:
-    """Return the pattern with both triangles, and for each of its entries the place of its value in the given one.
+    """Return the pattern with both triangles, and the index of each of its entries among the values of `pattern`.
 
-    A symmetric pattern stores the lower triangle; `values[source]` are the values of the whole matrix.
+    A symmetric pattern stores the lower triangle: with `full, source = full_pattern(pattern)`, `values[source]` are the
+    values on `full`.
     """
     if not pattern.symmetric:
         return pattern, np.arange(pattern.nnz)
@@ -65,7 +68,7 @@ def full_pattern(pattern: Pattern) -> tuple[Pattern, np.ndarray]:
 
 
 def growth_limit(values: Tensor) -> Tensor:
-    """Return (b,) sizes that the entries may grow to during an LU whose row exchanges are limited to blocks.
+    """Return the size (b,) up to which entries may grow during an LU whose row exchanges are limited to blocks.
 
     The error of the solution is about machine epsilon times the growth: beyond 1/sqrt(epsilon), half the digits are
     gone.
@@ -74,13 +77,13 @@ def growth_limit(values: Tensor) -> Tensor:
 
 
 class Factor(ABC):
-    """A batch of matrices made ready to be solved with.
+    """Factorizations of a batch of matrices A, or matrices with preconditioners for iterative solvers.
 
     Attributes
     ----------
-    ok : (B,) bool tensor, True where `solve` gives the solution. A direct factor knows it from the start; an iterative
-        one after each `solve`, so read it after solving.
-    dtype : of the values, and of what `solve` takes and gives.
+    ok : (B,) bool tensor, True where `solve` returns the solution. A direct factor knows it from the start; an
+        iterative one sets it anew in each `solve`, so read it after solving.
+    dtype : of the matrices, right-hand sides and solutions.
     shape : (B, n).
     """
 
@@ -94,7 +97,7 @@ class Factor(ABC):
 
 
 class JoinedFactor(Factor):
-    """Factors of unlike rows of a batch as one: each gives zeros in the rows of the other."""
+    """Two factors of disjoint rows of a batch as one; each returns zeros in the rows of the other."""
 
     def __init__(self, first: Factor, second: Factor):
         self.parts = (first, second)
@@ -102,12 +105,12 @@ class JoinedFactor(Factor):
         self.dtype, self.shape = first.dtype, first.shape
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
-        """Return the solutions (B, n)."""
+        """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
         return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
 
 
 class Solver(ABC):
-    """The symbolic half of a solver: what follows from the pattern alone, used again for every set of values.
+    """The symbolic half of a linear solver: what follows from the pattern alone, and serves all matrices on it.
 
     Parameters
     ----------
@@ -115,8 +118,8 @@ class Solver(ABC):
 
     Attributes
     ----------
-    solves_indefinite : whether `factor(values, rows, indefinite=True)` is offered for symmetric patterns; it is refused
-        otherwise.
+    solves_indefinite : whether `factor(values, rows, indefinite=True)` is supported for symmetric patterns; if not, it
+        raises `InputError`.
     """
 
     name: str
@@ -127,20 +130,24 @@ class Solver(ABC):
         self._diagonal = IndexMap(pattern.diagonal)
 
     def diagonal(self, device: torch.device) -> Tensor:
-        """Return where (n,) the diagonal stands among the values."""
+        """Return the indices (n,) of the diagonal entries among the values."""
         return self._diagonal.on(device)
 
     @abstractmethod
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> Factor:
-        """Make the matrices with values (nnz, B) ready; rows (B,) bool selects robots, None means all.
+        """Return the factor of the matrices with values (nnz, B).
 
-        With `indefinite`, matrices of a symmetric pattern need not be positive definite.
+        Parameters
+        ----------
+        rows : (B,) bool, the robots whose matrices are factored; None means all.
+        indefinite : whether matrices of a symmetric pattern need not be positive definite.
         """
 
     def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:
-        """Return what `factor` does, and which of the rows that are `ok` (B,) are known to be indefinite.
+        """Return the factor of the matrices, and the rows (B,) that are `ok` although known to be indefinite.
 
-        Indefinite matrices of a symmetric pattern are `ok` where their factors take no more work than others.
+        Solvers whose factorization takes indefinite matrices of a symmetric pattern at no extra cost return those as
+        `ok`. By default, as in `factor`, only positive definite ones are, and no row is known to be indefinite.
         """
         factor = self.factor(values, rows)
         return factor, torch.zeros_like(factor.ok)
@@ -177,7 +184,7 @@ def check_rhs(name: str, rhs: Tensor, like: Tensor, shape: tuple[int, int]) -> N
 
 
 class Decomposition(Protocol):
-    """Factors of the b selected matrices: what a direct method computes."""
+    """The numbers that a direct method computes: the factors of the b selected matrices."""
 
     ok: Tensor  # (b,) bool
 
@@ -186,7 +193,17 @@ class Decomposition(Protocol):
 
 
 class DirectFactor(Factor):
-    """A decomposition of some rows of a batch, seen as a factor of the whole batch."""
+    """A decomposition of some rows of a batch, presented as a factor of the whole batch.
+
+    Parameters
+    ----------
+    name : of the solver, for messages.
+    parts : the decomposition of the selected matrices.
+    selected : (b,) indices of the rows that the decomposition holds; None: all.
+    wanted : (b,) which of these were asked for; None: all. The others are not `ok`.
+    values : (nnz, B) of the whole batch.
+    n : number of unknowns.
+    """
 
     def __init__(
         self,
@@ -199,14 +216,14 @@ class DirectFactor(Factor):
     ):
         self.name = name
         self.parts = parts
-        self.selected = selected  # (b,) rows that the decomposition holds, or None for all
+        self.selected = selected
         self.shape = (values.shape[1], n)
         self.dtype = values.dtype
         self._like = values.new_empty(0)
         self.ok = self.of_batch(parts.ok if wanted is None else parts.ok & wanted)
 
     def of_batch(self, flags: Tensor) -> Tensor:
-        """Return flags (b,) of the rows that the decomposition holds as those of the batch (B,), False elsewhere."""
+        """Return flags (b,) of the selected rows as flags of the batch (B,), False in the other rows."""
         if self.selected is None:
             return flags
         return torch.zeros(self.shape[0], dtype=torch.bool, device=flags.device).index_copy(0, self.selected, flags)
@@ -229,14 +246,14 @@ class DirectSolver(Solver):
     A subclass computes the two decompositions from the values of the selected rows. For LU of a symmetric pattern the
     values are mirrored first, so `_lu` always sees the values of `self.full`.
 
-    On a CPU only the selected rows of large batches are factored, and of small ones where that comes to the same to the
-    bit. Elsewhere, and in recordings, no shape depends on data and the host waits for nothing: all rows come, and a
-    method may leave out those not wanted.
+    On a CPU only the rows asked for are factored: in large batches always, in small ones where the results are the same
+    to the bit. On a GPU, and in recordings, no shape may depend on data and the host must not wait: there the
+    decomposition gets all rows, and a method may skip those that are not wanted.
     """
 
     @cached_property
     def _both_triangles(self) -> tuple[Pattern, IndexMap]:
-        """The pattern with both triangles; found when LU asks, as Cholesky has no use for it."""
+        """The pattern with both triangles, and its `source`, see `full_pattern`; computed for LU only."""
         full, mirror = full_pattern(self.pattern)
         return full, IndexMap(mirror)
 
@@ -247,18 +264,18 @@ class DirectSolver(Solver):
 
     @property
     def _mirror(self) -> IndexMap:
-        """Where the values of `full` come from."""
+        """Index of each value on `full` among the values of `pattern`."""
         return self._both_triangles[1]
 
     def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> DirectFactor:
-        """Factor the selected matrices; in large batches on a CPU only these cost.
+        """Return the factor of the selected matrices; in large batches on a CPU the others cost nothing.
 
         Parameters
         ----------
         values : (nnz, B) float32 or float64, batch last.
-        rows : (B,) bool, which robots to factor; None means all.
-        indefinite : factor a symmetric matrix that need not be positive definite, by LU with pivoting (about twice the
-            work) unless the method has something better. Unsymmetric patterns always take LU.
+        rows : (B,) bool, the robots whose matrices are factored; None means all.
+        indefinite : whether matrices of a symmetric pattern need not be positive definite. They are factored by LU with
+            pivoting (about twice the work) unless the method has something better. Unsymmetric patterns always are.
 
         Returns
         -------
@@ -272,7 +289,7 @@ class DirectSolver(Solver):
     def _factored(
         self, decompose: Callable[[Tensor, Tensor | None], Decomposition], values: Tensor, rows: Tensor | None
     ) -> DirectFactor:
-        """Return the factor of the selected matrices by one of the decompositions below."""
+        """Return the factor of the selected matrices by `decompose`, one of the methods below."""
         self._check(values, rows)
         values = values.detach()
         selected = None if rows is None else self._selected(values, rows)
@@ -281,7 +298,7 @@ class DirectSolver(Solver):
         return DirectFactor(self.name, decompose(chosen, wanted), selected, wanted, values, self.pattern.n)
 
     def _selected(self, values: Tensor, rows: Tensor) -> Tensor | None:
-        """Return the rows (b,) to factor alone, those that `rows` (B,) selects among them; None for all."""
+        """Return the indices (b,) of the rows to factor, which include those that `rows` (B,) selects; None for all."""
         batch = values.shape[1]
         if batch == 1 or values.device.type != "cpu" or taping() or torch.compiler.is_compiling():
             return None
@@ -294,7 +311,10 @@ class DirectSolver(Solver):
         return torch.sort(rows, descending=True, stable=True).indices[:count].sort().values
 
     def _fewest_alike(self, batch: int) -> int | None:
-        """Return how few matrices a CPU factors as it does so many, each with the same bits; None where it may not."""
+        """Return the least number of matrices that a CPU factors with the same bits as `batch` of them.
+
+        None where the bits depend on the number of matrices, so that small batches are factored as a whole.
+        """
         return None
 
     @abstractmethod
@@ -309,9 +329,9 @@ class DirectSolver(Solver):
         return self._finite_lu(values.index_select(0, self._mirror.on(values.device)), wanted)
 
     def _finite_lu(self, values: Tensor, wanted: Tensor | None) -> Decomposition:
-        """Return what `_lu` does, `ok` where all values are finite.
+        """Return LU factors as `_lu`, but not `ok` where a value is not finite.
 
-        One that is not passes the checks of pivots where it stands away from them.
+        The checks of the pivots alone may miss such a value where it does not reach a pivot.
         """
         parts = self._lu(values, wanted)
         parts.ok = parts.ok & finite_columns(values)

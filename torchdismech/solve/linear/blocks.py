@@ -17,13 +17,17 @@ __all__ = ["BlockElimination"]
 
 
 class BlockElimination:
-    """Where the entries of banded matrices lie in blocks, and their factorisation.
+    """Layout of banded matrices in blocks, and their block factorisation.
 
     Parameters
     ----------
     pattern : the pattern of the matrices.
-    full : the same with both triangles.
+    full : the same pattern with both triangles.
     order : the order of the unknowns.
+
+    Attributes
+    ----------
+    size, count : side of a block, at least the bandwidth, and number of blocks on the diagonal.
     """
 
     def __init__(self, pattern: Pattern, full: Pattern, order: BandedOrder):
@@ -43,13 +47,16 @@ class BlockElimination:
         return (2 if symmetric else 3) * self.count * self.size**2
 
     def _places(self, row: np.ndarray, col: np.ndarray) -> np.ndarray:
-        """Return places in [kind, block, row, col] storage; kind 0 diagonal, 1 below, 2 above the diagonal."""
+        """Return flat indices in [kind, block, row, col] storage; kind 0 diagonal, 1 below, 2 above the diagonal."""
         w = self.size
         kind = np.where(row // w == col // w, 0, np.where(row > col, 1, 2))
         return ((kind * self.count + np.minimum(row, col) // w) * w + row % w) * w + col % w
 
     def _filled(self, values: Tensor, places: IndexMap, kinds: int) -> Tensor:
-        """Return (kinds, count, b, size, size) blocks; entry k of kinds 1 and 2 joins blocks k and k + 1."""
+        """Return the blocks (kinds, count, b, size, size); block k of kinds 1 and 2 couples blocks k and k + 1.
+
+        Unknowns that fill up the last block get the identity.
+        """
         batch, w = values.shape[1], self.size
         flat = values.new_zeros(kinds * self.count * w * w, batch)
         flat.index_copy_(0, places.on(values.device), values)
@@ -66,13 +73,13 @@ class BlockElimination:
         return _BlockLU(self, growth_limit(values), *self._filled(values, self._full_places, 3))
 
     def split(self, rhs: Tensor) -> list[Tensor]:
-        """Return (b, size, 1) pieces of (b, n) vectors, one per block."""
+        """Return vectors (b, n) in the banded order, cut into pieces (b, size, 1), one per block."""
         ordered = rhs.index_select(1, self.order.on(rhs.device))
         padded = torch.nn.functional.pad(ordered, (0, self.count * self.size - rhs.shape[1]))
         return list(padded.unsqueeze(2).split(self.size, dim=1))
 
     def join(self, pieces: list[Tensor]) -> Tensor:
-        """Return (b, n) vectors from their pieces."""
+        """Return the vectors (b, n) that `split` cut into these pieces."""
         order = self.order.on(pieces[0].device)
         ordered = torch.cat(pieces, dim=1)[:, : len(order), 0]
         return torch.empty_like(ordered).index_copy_(1, order, ordered)

@@ -1,4 +1,4 @@
-"""Which direct solver is likely the fastest for a pattern: estimated times, and the measured constants behind them.
+"""`choose`: the direct solver that is likely the fastest for a pattern, by times estimated from measured constants.
 
 The measurements are in docs/benchmarks.md, "How a linear solver is chosen".
 """
@@ -18,48 +18,48 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["choose"]
 
-# Times are of factor + solve on one CPU core, in nanoseconds per robot; {True: Cholesky, False: LU}. They follow the
-# numbers that are moved, not the multiplications.
+# Times are of factor + solve on one CPU core, in nanoseconds per robot; {True: Cholesky, False: LU}. They are
+# proportional to the numbers moved, not to the multiplications.
 
 # Without compiled code, LAPACK's bands beat dense matrices from about this number of unknowns on.
 DENSE_UP_TO = 16
 
-# Bands by LAPACK: per number of the band, up to a half-bandwidth of NARROW_BAND and beyond.
+# Bands by LAPACK: time per number of the band, up to a half-bandwidth of NARROW_BAND and beyond.
 NARROW_BAND = 64
 NARROW_BAND_TIME = {True: 4.5, False: 4.3}
 WIDE_BAND_TIME = {True: 7.5, False: 6.0}
 
-# Bands by compiled code, of a batch and of few robots, one by one: per number that pivots reach, and more of that for
-# each place that they reach.
+# Bands by compiled code: time per number that pivots reach, plus this much more per number for each place of the reach.
+# NATIVE is for a batch, ALONE for few robots that are factored one by one.
 NATIVE_TIME = {True: 1.4, False: 1.6}
 NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
 ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.035
 
-# Fronts: per number of the fronts, per unknown that passes through them, and for the calls of one bucket of fronts,
-# however many robots there are.
+# Fronts: time per number of the fronts, per unknown in their solves, and per bucket of fronts for its calls, the last
+# for all robots together.
 FRONT_TIME = {True: 6.0, False: 8.5}
 UNKNOWN_TIME = 150.0
 BUCKET_TIME = {True: 80e3, False: 105e3}
-BUCKETS_OF_OVERHEAD = 2  # what one factor + solve takes besides its buckets
+BUCKETS_OF_OVERHEAD = 2  # overhead of one factor + solve, in times of a bucket
 
-# Bands of all robots that take more bytes take up to twice the time: the system clears fresh memory page by page.
+# Bytes of the bands of all robots beyond which they take up to twice the time: the system clears fresh memory by pages.
 LARGE_BANDS = 500e6
 
 # Contact changes the pattern, so the analysis has to pay soon: nested dissection takes 110 to 130 us an unknown, a
 # band's analysis 5 to 50, and fronts save no more than half of a band's time.
 DISSECTION_TIME = 120e3
 MOST_SAVED = 0.5
-MUCH_WIDER = 1.5  # times as wide as a band that was taken: the choice is made anew
+MUCH_WIDER = 1.5  # growth of a chosen band's width from which the choice is made anew
 
 # Krylov methods are not chosen: in contact they were 1.5 to 16 times slower than a band in all cases but one.
 
-# On a GPU (H100, torch 2.11, 2026-11-27): what launching a block of the block elimination takes, and a bucket of
-# fronts, one after the other; and multiplications and additions a second of many robots, in either.
+# On a GPU (H100, torch 2.11, 2026-11-27): time of the launches for a block of the block elimination, and for a bucket
+# of fronts, which follow one another; and multiplications plus additions a second with many robots, in either method.
 BLOCK_LAUNCHES, BUCKET_LAUNCHES = 0.35e-3, 0.55e-3  # s
 GPU_FLOPS = 600e9
-# There the kernel for narrow bands walks along a robot in one lane, so the longest robots are faster as fronts where
-# they are few. Up to 10,000 unknowns the kernel took half as long as fronts at most, for 1 to 512 robots, and a sixth
-# for 2048: where that ends is extrapolated.
+# On a GPU the kernel for narrow bands walks along a robot in one lane, so a few very long robots are faster as fronts.
+# Up to 10,000 unknowns the kernel took at most half as long as fronts for 1 to 512 robots, and a sixth for 2048; the
+# length from which fronts win is extrapolated.
 LONG_BAND = 20_000
 FEW_ROBOTS = 1000
 
@@ -73,8 +73,8 @@ def choose(
 ) -> Solver:
     """Return the direct solver that is likely the fastest: dense if tiny, banded if narrow, multifrontal for the rest.
 
-    For a batch on a CPU it looks for compiled code, which a machine's first call compiles in about a second; with it,
-    tiny matrices are banded too. On a GPU bands that are narrow enough for the kernel take it, but for a few very long
+    On a CPU it looks for compiled code, which the first call on a machine compiles in about a second; with it, tiny
+    matrices are solved as bands, too. On a GPU bands that are narrow enough take the kernel, except for a few very long
     robots.
 
     Parameters
@@ -82,9 +82,10 @@ def choose(
     pattern : where the entries of the matrices stand.
     batch : number of robots.
     device : where the values will be.
-    factorisations : of all robots that the pattern is expected to serve; a costly analysis has to pay within them.
-    like : solver of a pattern that this one grew from, or of this one for another number of robots. A band is taken
-        again, without looking at anything else, as long as it is about as wide.
+    factorisations : number of times that the batch is expected to be factored on this pattern, within which a costly
+        analysis has to pay.
+    like : solver of a pattern that this one grew from, or of this pattern for another number of robots. If it is a
+        banded one, a banded solver is chosen again without further estimates, as long as the band is about as wide.
     """
     if pattern.n == 0:
         return DenseSolver(pattern)
@@ -101,9 +102,10 @@ def choose(
 
 
 def _faster_on_cpu(banded: BandedSolver, batch: int, factorisations: float) -> Solver:
-    """Return a banded solver, or a multifrontal one of its pattern if that is likely to be faster on a CPU.
+    """Return the banded solver, or a multifrontal one of its pattern if that is likely to be faster on a CPU.
 
-    Fronts are analysed only where that may pay: if they can save enough, and if they are not slower even without fill.
+    The pattern is analysed for fronts only where that may pay: if they can save enough time, and if they would be
+    faster at least without fill.
     """
     pattern, time = banded.pattern, _banded_time(banded, batch)
     if MOST_SAVED * time * batch * factorisations < DISSECTION_TIME * pattern.n:
@@ -115,13 +117,13 @@ def _faster_on_cpu(banded: BandedSolver, batch: int, factorisations: float) -> S
 
 
 def _faster_on_gpu(banded: BandedSolver, batch: int) -> Solver:
-    """Return a banded solver, which goes by blocks, or a multifrontal one if that is likely to be faster on a GPU."""
+    """Return the banded solver (by blocks), or a multifrontal one if that is likely to be faster on a GPU."""
     multifrontal = MultifrontalSolver(banded.pattern)
     return banded if _time_of_blocks(banded, batch) <= _time_of_fronts(multifrontal, batch) else multifrontal
 
 
 def _banded_time(solver: BandedSolver, batch: int) -> float:
-    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    """Return an estimate of the time of a banded factor + solve on a CPU, in nanoseconds per robot."""
     symmetric, reach = solver.pattern.symmetric, solver.reach
     if not solver.takes_native():
         width = solver.order.lower
@@ -137,12 +139,12 @@ def _banded_time(solver: BandedSolver, batch: int) -> float:
 
 
 def _least_multifrontal_time(pattern: Pattern) -> float:
-    """Return a time, in nanoseconds per robot, that fronts of this pattern cannot stay below: without any fill."""
+    """Return a lower bound of the time of fronts on this pattern, in nanoseconds per robot: that without any fill."""
     return FRONT_TIME[pattern.symmetric] * pattern.nnz + UNKNOWN_TIME * pattern.n
 
 
 def _multifrontal_time(solver: MultifrontalSolver, batch: int) -> float:
-    """Return an estimate of the time of factor + solve on a CPU, in nanoseconds per robot."""
+    """Return an estimate of the time of a multifrontal factor + solve on a CPU, in nanoseconds per robot."""
     symmetric, stats = solver.pattern.symmetric, solver.stats
     calls = BUCKET_TIME[symmetric] * (stats.buckets + BUCKETS_OF_OVERHEAD)
     return FRONT_TIME[symmetric] * stats.front_numbers + UNKNOWN_TIME * solver.pattern.n + calls / max(batch, 1)

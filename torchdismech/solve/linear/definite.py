@@ -1,4 +1,7 @@
-"""What factors say of matrices that may not be positive definite, or hardly so."""
+"""Tests by factorization of whether symmetric matrices are positive definite, and factors of those that are not.
+
+They tell stable equilibria from unstable and neutral ones.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,24 @@ from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 
 __all__ = ["RESISTS", "factored", "resisting", "softest_motion"]
 
-# The smallest eigenvalue of a matrix with ones on its diagonal. Where rounding alone keeps it from zero it is up to
-# 3e-15 (a coarse shell with hinges; rods 7e-16); of a clamped rod of 1000 edges that is 15,000 times as long as thick
-# it is 5e-14. In single precision rounding leaves 1e-7, and rods of 100 edges have 6e-8 to 4e-7: some of them cannot be
-# told apart.
+# Smallest eigenvalue, of a matrix scaled to ones on its diagonal, from which the matrix counts as positive definite.
+# Where the eigenvalue should be zero, rounding leaves up to 3e-15 (a coarse shell with hinges; rods 7e-16); a clamped
+# rod of 1000 edges that is 15,000 times as long as thick has 5e-14. In single precision rounding leaves 1e-7, and rods
+# of 100 edges have 6e-8 to 4e-7, so that some of them cannot be told from robots that are free to move.
 RESISTS = {torch.float64: 1e-14, torch.float32: 2e-7}
-ITERATIONS = 2  # each makes what is resisted 1e8 times smaller, or more
+ITERATIONS = 2  # each makes the part along other eigenvectors at least 1e8 times smaller
 
 
 def factored(solver: Solver, values: Tensor, rows: Tensor, nearly: bool = False) -> tuple[Factor, Tensor]:
-    """Return the factor of the matrices of some rows (B,), and which of these are known to be positive definite.
+    """Return the factor of the matrices of some rows (B,), and the rows (B,) known to be positive definite.
 
-    Iterative solvers take matrices as they are, and do not know.
+    Matrices of a symmetric pattern that are not positive definite are factored as indefinite ones. No row is known to
+    be positive definite on unsymmetric patterns, or with solvers that refuse indefinite matrices.
 
     Parameters
     ----------
-    nearly : take singular matrices in double precision with a diagonal that is larger by half of `RESISTS`, as rounding
-        makes others that should be singular.
+    nearly : whether to factor matrices that are exactly singular in double precision with their diagonal raised by half
+        of `RESISTS`. Rounding has much the same effect on other matrices that should be singular.
     """
     factor = solver.factor(values, rows=rows)
     if not (solver.pattern.symmetric and solver.solves_indefinite):
@@ -41,21 +45,23 @@ def factored(solver: Solver, values: Tensor, rows: Tensor, nearly: bool = False)
 
 
 def _shifted(solver: Solver, values: Tensor, count: float) -> Tensor:
-    """Return the values (nnz, B) with a diagonal that is larger by so many times `RESISTS`."""
+    """Return the values (nnz, B) with the diagonal multiplied by 1 + `count` times `RESISTS`."""
     shifted = values.clone()
     shifted[solver.diagonal(values.device)] *= 1 + count * RESISTS[values.dtype]
     return shifted
 
 
 def resisting(solver: Solver, values: Tensor, rows: Tensor, least: float = 1.0) -> Tensor:
-    """Return which matrices (B,) of some rows are positive definite by more than rounding.
+    """Return the rows (B,) among `rows` whose matrix is positive definite by more than rounding.
 
-    A factor of the matrix itself does not tell: where a robot is free to move, rounding leaves a pivot above zero,
-    below it, or none. In single precision soft robots cannot be told from free ones, so there that decides still.
+    In double precision the matrix is factored with its diagonal lowered by `least` times `RESISTS`. Factoring the
+    matrix itself would not tell: where a robot is free to move, rounding leaves a pivot that is positive, negative or
+    zero. In single precision soft robots cannot be told from free ones, and the matrix itself is factored.
 
     Parameters
     ----------
-    least : of the smallest eigenvalue, in units of `RESISTS`; with -1 what is free to move counts as well.
+    least : smallest eigenvalue that is asked for, in units of `RESISTS`; with -1 rows count, too, whose smallest
+        eigenvalue is zero but for rounding, as that of a robot that is free to move.
     """
     if values.dtype == torch.float64:
         values = _shifted(solver, values, -least)
@@ -63,10 +69,11 @@ def resisting(solver: Solver, values: Tensor, rows: Tensor, least: float = 1.0) 
 
 
 def softest_motion(solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
-    """Return what the matrices (n, n) of some rows resist least, (B, n), of length one with ones on their diagonals.
+    """Return the unit eigenvectors (B, n) of the smallest eigenvalue of some rows' matrices scaled to a unit diagonal.
 
-    By inverse iterations, for matrices in double precision whose smallest eigenvalue is zero but for rounding:
-    `resisting` says with `least` -1 that they resist, and with 1 that they do not.
+    The components belong to the scaled unknowns: x = component / sqrt(diagonal). They are found by inverse iterations,
+    for matrices in double precision whose smallest eigenvalue is zero but for rounding: those for which `resisting` is
+    True with `least` -1 and False with 1.
     """
     factor = solver.factor(_shifted(solver, values, 1.0), rows=rows)
     scale = values[solver.diagonal(values.device)].t().abs().sqrt()

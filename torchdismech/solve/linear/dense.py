@@ -1,4 +1,4 @@
-"""Dense Cholesky and LU: for tiny matrices, and as the yardstick of the other solvers."""
+"""Dense Cholesky and LU: for tiny matrices, and as the reference that other solvers are tested against."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DenseSolver(DirectSolver):
         return _DenseLU(self._matrices(values, self._all))
 
     def _matrices(self, values: Tensor, places: IndexMap) -> Tensor:
-        """Return (b, n, n) matrices with the values at the places, zero elsewhere."""
+        """Return matrices (b, n, n) with the values (nnz, b) at these flat indices, zero elsewhere."""
         n, batch = self.pattern.n, values.shape[1]
         matrices = values.new_zeros(batch, n * n)
         matrices.index_copy_(1, places.on(values.device), values.t().contiguous())
@@ -52,7 +52,7 @@ class DenseSolver(DirectSolver):
 class _DenseCholesky:
     def __init__(self, matrices: Tensor):
         self.lower, info = torch.linalg.cholesky_ex(matrices)
-        # A NaN in a row of the lower triangle reaches that row's pivot; LAPACK libraries differ in noticing it.
+        # A NaN in a row of the lower triangle spreads to that row's pivot; not every LAPACK library reports it.
         self.ok = (info == 0) & torch.isfinite(self.lower.diagonal(dim1=1, dim2=2)).all(1)
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:

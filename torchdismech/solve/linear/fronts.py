@@ -1,4 +1,4 @@
-"""The symbolic half of multifrontal elimination: which fronts there are, and where every number goes."""
+"""The symbolic half of multifrontal elimination: the tree of fronts, and the index of every number in them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torchdismech.sparse.ordering import nested_dissection
 
 __all__ = ["Bucket", "Front", "Stats", "Update", "build_buckets", "build_fronts"]
 
-# Unknowns in a leaf of the dissection. Flat optimum: 12, 24 and 40 give 150-190 us a robot for a rod of 403 unknowns
-# and 2200-2700 us for a 20 x 20 shell (one core, B = 16 to 64).
+# Unknowns in a leaf of the dissection. The optimum is flat: 12, 24 and 40 give 150-190 us a robot for a rod of 403
+# unknowns and 2200-2700 us for a 20 x 20 shell (one core, B = 16 to 64).
 LEAF_SIZE = 24
 # Moving one entry of a front (gather, scatter, copies: about 4 ns) costs as much as this many multiply-adds.
 _ENTRY_COST = 40.0
-# Handling one front at all (calls into LAPACK and BLAS, about 0.1 us), in multiply-adds.
+# Overhead of one front (calls into LAPACK and BLAS, about 0.1 us), in multiply-adds.
 _FRONT_COST = 1000.0
 
 
@@ -27,10 +27,10 @@ class Front:
 
     Attributes
     ----------
-    pivots : unknowns eliminated here.
-    boundary : unknowns that the elimination touches, in the order of their own elimination.
-    parent : index of the front that receives the touched part, or -1.
-    height : 0 for a leaf, else one more than the highest child.
+    pivots : unknowns eliminated in this front.
+    boundary : other unknowns that the elimination changes, in the order of their own elimination.
+    parent : index of the front that receives the changes of the boundary; -1 for a root of the tree.
+    height : 0 for a leaf, else one more than the largest height of the children.
     """
 
     pivots: np.ndarray
@@ -48,8 +48,8 @@ class Stats:
     fronts, levels, buckets : number of fronts, of levels, and of groups of fronts factored by one call.
     largest : side of the largest front.
     fill : numbers in the Cholesky factor.
-    front_numbers : numbers in all fronts of a matrix of this pattern, padded: what is moved.
-    multiplications : of a Cholesky factorisation, without padding; LU takes twice as many.
+    front_numbers : numbers in all padded fronts of a matrix, all of which are moved.
+    multiplications : number in a Cholesky factorisation, without padding; LU takes twice as many.
     """
 
     fronts: int
@@ -63,10 +63,10 @@ class Stats:
 
 @dataclass(frozen=True)
 class Update:
-    """What the fronts of one bucket (`child`) add to those of another.
+    """Indices by which the rests (contribution blocks) of one bucket, `child`, are added to the fronts of another.
 
-    Entry `kept[0]` of the child's rest goes to place `kept[1]` of the kept blocks, `passed[0]` to `passed[1]` of the
-    rest.
+    Entries `kept[0]` of the child's rest are added to places `kept[1]` of the blocks that the parents keep, and entries
+    `passed[0]` to places `passed[1]` of the parents' own rest.
     """
 
     child: int
@@ -77,20 +77,20 @@ class Update:
 class Bucket:
     """Fronts of one level that are padded to the same size and factored by one batched call.
 
-    A front is kept as blocks: pivots x pivots, boundary x pivots and, for LU, pivots x boundary, which are what the
-    factor keeps; and boundary x boundary, the rest that goes to the parent. The blocks of one kind of all fronts lie
-    together. Places count through the first three kinds (`kept` numbers) and then through the rest.
+    A front is stored in blocks. The factor keeps pivots x pivots, boundary x pivots and, for LU, pivots x boundary. The
+    *rest*, boundary x boundary, is the contribution that goes to the parent. The blocks of one kind of all fronts lie
+    together. Places are flat indices through the first three kinds (`kept` numbers) and then through the rests.
 
     Attributes
     ----------
     count, p, u : number of fronts; padded number of pivots and of boundary unknowns.
-    blocks : where each kind of block starts, and the end.
-    kept, numbers : how many numbers the blocks that the factor keeps hold, and all.
-    pivots, boundary : (count * p,), (count * u,) unknowns; padding points at n.
-    padding : places of the ones that padded pivots have on the diagonal.
+    blocks : place where each kind of block begins, and the end.
+    kept, numbers : number of places of the blocks that the factor keeps, and of all blocks.
+    pivots, boundary : (count * p,), (count * u,) unknowns; padding has index n.
+    padding : places of the ones on the diagonal of padded pivots.
     source, target : entry `source` of the values goes to place `target`, always among the kept ones.
-    children : what earlier buckets add.
-    finished : the earlier buckets that no later bucket asks for.
+    children : the updates that earlier buckets contribute.
+    finished : indices of the earlier buckets whose rest no later bucket needs.
     """
 
     def __init__(self, fronts: list[Front], p: int, u: int, n: int, symmetric: bool):
@@ -111,7 +111,7 @@ class Bucket:
         self.finished: list[int] = []
 
     def place(self, slot: np.ndarray | int, row: np.ndarray, col: np.ndarray) -> np.ndarray:
-        """Return where entries (row, col) of front number `slot` lie; rows and columns from p on are boundary ones."""
+        """Return the places of entries (row, col) of front number `slot`; indices from p on are boundary unknowns."""
         p, u = self.p, self.u
         i, j = row - p, col - p
         return np.where(
@@ -122,7 +122,7 @@ class Bucket:
 
 
 def build_fronts(pattern: Pattern) -> list[Front]:
-    """Return the fronts of an elimination of the pattern, children before parents."""
+    """Return the fronts that eliminate a matrix of this pattern, children before parents."""
     nodes = nested_dissection(pattern, LEAF_SIZE)
     place = np.empty(pattern.n, dtype=np.int64)
     place[np.concatenate([node.unknowns for node in nodes])] = np.arange(pattern.n)
@@ -158,7 +158,7 @@ def _amalgamated(fronts: list[Front]) -> list[Front]:
         if together <= cost[k] + cost[front.parent]:
             parent.pivots = np.concatenate([front.pivots, parent.pivots])
             merged_into[k], cost[front.parent] = front.parent, together
-    for k in reversed(range(len(fronts))):  # parents come later, so they know already where they went
+    for k in reversed(range(len(fronts))):  # parents have larger indices, so where they were merged is final already
         merged_into[k] = merged_into[merged_into[k]]
     kept = [k for k in range(len(fronts)) if merged_into[k] == k]
     number = np.full(len(fronts), -1)
@@ -170,7 +170,7 @@ def _amalgamated(fronts: list[Front]) -> list[Front]:
 
 
 def _cost(p: int, u: int) -> float:
-    """Return the multiply-adds that eliminating p unknowns of a front of side p + u is worth."""
+    """Return the cost of eliminating p unknowns in a front of side p + u, in multiply-adds."""
     return p**3 / 3 + p * p * u + p * u * u + _ENTRY_COST * (p + u) ** 2 + _FRONT_COST
 
 
@@ -182,7 +182,7 @@ def _with_heights(fronts: list[Front]) -> list[Front]:
 
 
 def build_buckets(fronts: list[Front], pattern: Pattern) -> tuple[list[Bucket], Stats]:
-    """Group the fronts, lowest level first, and say where the values of the pattern and the updates go."""
+    """Return the fronts grouped into buckets, lowest level first, with all places filled in, and the sizes."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     for k, front in enumerate(fronts):
         groups.setdefault((front.height, _padded(len(front.pivots)), _padded(len(front.boundary))), []).append(k)
@@ -206,19 +206,19 @@ def build_buckets(fronts: list[Front], pattern: Pattern) -> tuple[list[Bucket], 
 
 
 def _multiplications(p: int, u: int) -> int:
-    """Return the multiplications that a Cholesky factorisation takes to eliminate p unknowns, u others touched."""
+    """Return the multiplications of a Cholesky factorisation that eliminates p unknowns of a front of side p + u."""
     rows = p + u - 1 - np.arange(p)  # below each pivot
     return int((rows + rows * (rows + 1) // 2).sum())
 
 
 def _padded(size: int) -> int:
-    """Round up to an eighth of the next lower power of two, at least to a multiple of 4."""
+    """Return the size rounded up to a multiple of an eighth of the next lower power of two, and at least of 4."""
     step = max(4, 2 ** (max(size, 1).bit_length() - 4))
     return -(-size // step) * step
 
 
 def _locals(front: Front, bucket: Bucket, n: int) -> np.ndarray:
-    """Return an array that maps an unknown of the front to its local number (-1 for others)."""
+    """Return the local index (n,) in the front of each unknown; -1 for unknowns outside it."""
     local = np.full(n, -1)
     local[front.pivots] = np.arange(len(front.pivots))
     local[front.boundary] = bucket.p + np.arange(len(front.boundary))
@@ -226,7 +226,7 @@ def _locals(front: Front, bucket: Bucket, n: int) -> np.ndarray:
 
 
 def _place_values(fronts: list[Front], buckets: list[Bucket], home: dict, pattern: Pattern) -> None:
-    """Send every value to the front that eliminates the first of its two unknowns."""
+    """Set `source` and `target` of all buckets: a value goes to the front that eliminates the first of its unknowns."""
     place = np.empty(pattern.n, dtype=np.int64)
     place[np.concatenate([f.pivots for f in fronts])] = np.arange(pattern.n)
     owner = np.repeat(np.arange(len(fronts)), [len(f.pivots) for f in fronts])
@@ -248,7 +248,10 @@ def _place_values(fronts: list[Front], buckets: list[Bucket], home: dict, patter
 
 
 def _place_updates(fronts: list[Front], buckets: list[Bucket], home: dict, n: int) -> None:
-    """Send the boundary block of every front to its parent; only the lower triangle of symmetric ones."""
+    """Set `children` and `finished` of all buckets: the rest of a front goes to its parent.
+
+    Of symmetric matrices only the lower triangle does.
+    """
     pairs: dict[tuple[int, int], list[tuple[np.ndarray, np.ndarray]]] = {}
     for k, front in enumerate(fronts):
         if front.parent < 0 or not len(front.boundary):

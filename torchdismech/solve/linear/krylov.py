@@ -1,8 +1,8 @@
 """Conjugate gradients and BiCGStab for a batch: each robot has its own convergence.
 
-Both solve for a correction, compute the true residual b - A x in the working precision, and go on from there if it is
-not small enough: rounding in the short recurrences, or a breakdown, costs iterations but never accuracy. A row counts
-as solved only if its true residual meets the tolerance.
+Both solve for a correction, compute the true residual b - A x in the working precision, and iterate again from there if
+it is not small enough. So rounding in the short recurrences, or a breakdown, costs iterations but never accuracy. A row
+counts as solved only if its true residual meets the tolerance.
 
 Y. Notay, Flexible conjugate gradients, SIAM J. Sci. Comput. 22, 2000.
 H. A. van der Vorst, Bi-CGSTAB, SIAM J. Sci. Stat. Comput. 13, 1992.
@@ -25,18 +25,17 @@ from torchdismech.sparse.ordering import banded_order
 
 __all__ = ["BiCGStabSolver", "PCGSolver"]
 
-# How often the iteration starts again from the true residual.
-CYCLES = 10
+CYCLES = 10  # largest number of starts from the true residual
 
 Map = Callable[[Tensor], Tensor]
 
 
 class KrylovSolver(Solver):
-    """What the two iterative solvers share.
+    """Base class of the two iterative solvers.
 
-    Without a preconditioner of the caller's, the diagonal blocks of the matrix are factored (block Jacobi): the blocks
-    are runs of `block_size` unknowns in the order of smallest bandwidth (the pattern's hint or reverse
-    Cuthill-McKee), so that a block holds neighbours.
+    If the caller gives no preconditioner, the diagonal blocks of the matrix are factored (block Jacobi). The blocks are
+    runs of `block_size` unknowns in the order of smallest bandwidth (the pattern's hint or reverse Cuthill-McKee), so
+    that a block holds neighbours.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ class KrylovSolver(Solver):
         block = banded_order(pattern).place // block_size
         inside = block[pattern.rows] == block[pattern.cols]
         self._inside = IndexMap(inside.nonzero()[0])
-        # The diagonal blocks alone are a pattern that falls apart into pieces: its fronts are the blocks.
+        # The pattern of the diagonal blocks alone falls apart into the blocks, which so become the solver's fronts.
         self._blocks = MultifrontalSolver(
             Pattern(pattern.n, pattern.rows[inside], pattern.cols[inside], pattern.symmetric)
         )
@@ -82,7 +81,7 @@ class KrylovSolver(Solver):
         indefinite: bool = False,
         preconditioner: Factor | None = None,
     ) -> KrylovFactor:
-        """Make the matrices ready to iterate with.
+        """Return the matrices with their preconditioners, ready for `solve`.
 
         Parameters
         ----------
@@ -93,7 +92,7 @@ class KrylovSolver(Solver):
 
         Returns
         -------
-        A factor whose `ok` is set anew by each `solve`.
+        A factor whose `ok` is updated by each `solve`.
         """
         self._check(values, rows)
         values = values.detach()
@@ -123,15 +122,20 @@ class KrylovSolver(Solver):
     def correction(
         self, multiply: Map, precondition: Map, rhs: Tensor, target: Tensor, running: Tensor, budget: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Iterate on A d = rhs from d = 0 until the recurred residual is at most `target` (B,).
+        """Return an approximate solution d (n, B) of A d = rhs, and the number of iterations (B,).
 
-        A row stops earlier after `budget` (B,) iterations or where it cannot go on. Returns d (n, B), zero in rows that
-        were not running, and the number of iterations (B,).
+        Parameters
+        ----------
+        multiply, precondition : x -> A x and r -> M^-1 r on (n, B).
+        rhs : (n, B).
+        target : (B,) norm of the recurred residual at which a row stops.
+        running : (B,) rows to iterate; d is zero in the others.
+        budget : (B,) largest number of iterations. A row also stops where its method breaks down.
         """
 
 
 class KrylovFactor(Factor):
-    """Matrices and a preconditioner; `solve` iterates.
+    """Matrices and a preconditioner; each `solve` iterates.
 
     Attributes
     ----------
@@ -205,7 +209,7 @@ class PCGSolver(KrylovSolver):
         indefinite: bool = False,
         preconditioner: Factor | None = None,
     ) -> KrylovFactor:
-        """Make the matrices ready to iterate with; see `KrylovSolver.factor`. Indefinite ones are refused."""
+        """Return the matrices with their preconditioners; see `KrylovSolver.factor`. Refuse indefinite ones."""
         if indefinite:
             raise InputError("pcg: cannot solve with indefinite matrices; use 'bicgstab' or a direct solver")
         return super().factor(values, rows, preconditioner=preconditioner)
@@ -237,7 +241,7 @@ class PCGSolver(KrylovSolver):
 
 
 class BiCGStabSolver(KrylovSolver):
-    """BiCGStab with right preconditioning, for any matrices; a transposed solve runs on the transposed ones."""
+    """BiCGStab with right preconditioning, for any matrices; a transposed solve iterates with A^T."""
 
     name = "bicgstab"
 
@@ -262,7 +266,7 @@ class BiCGStabSolver(KrylovSolver):
             z = precondition(s)
             t = multiply(z)
             tt = _dot(t, t)
-            omega = torch.where(tt > 0, _dot(t, s) / tt, 0.0)  # s = 0: the first half step hit the solution
+            omega = torch.where(tt > 0, _dot(t, s) / tt, 0.0)  # tt = 0 if s = 0: the first half step solved it
             next_r = s - omega * t
             running = running & torch.isfinite(_norm(next_r))
             d = torch.where(running, d + alpha * y + omega * z, d)

@@ -1,7 +1,7 @@
 """Banded factors by LAPACK, one call per robot.
 
-It looks at numbers on the host: `OnHost` lets tapes call it anew, and `WithExchanges` leaves to it the robots for which
-compiled code, which exchanges no rows, is not accurate enough.
+LAPACK is called from Python on the host, which a tape cannot record: `OnHost` lets every replay call it again.
+`WithExchanges` leaves to it the robots for which compiled code, which exchanges no rows, is not accurate enough.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ __all__ = [
 
 
 def numbers_per_column(order: BandedOrder, symmetric: bool) -> int:
-    """Return how many numbers of each column LAPACK's band storage has (LDAB), with spare ones for row exchanges."""
+    """Return how many numbers LAPACK's band storage has per column (LDAB), including space for row exchanges in LU."""
     return order.lower + 1 if symmetric else 2 * order.lower + order.upper + 1
 
 
 def cholesky_places(pattern: Pattern, order: BandedOrder) -> np.ndarray:
-    """Return where the lower triangle lies in LAPACK's band storage: column by column, diagonal first."""
+    """Return the flat indices (nnz,) of the lower triangle in LAPACK's band storage: by columns, diagonal first."""
     row, col = order.place[pattern.rows], order.place[pattern.cols]
     low, high = np.minimum(row, col), np.maximum(row, col)
     return low * numbers_per_column(order, symmetric=True) + high - low
 
 
 def lu_places(full: Pattern, order: BandedOrder) -> np.ndarray:
-    """Return where the entries lie in LAPACK's storage for gbtrf: `lower` spare rows on top of each column."""
+    """Return the flat indices (nnz,) of the entries in LAPACK's storage for gbtrf: `lower` spare rows come on top."""
     row, col = order.place[full.rows], order.place[full.cols]
     return col * numbers_per_column(order, symmetric=False) + order.lower + order.upper + row - col
 
@@ -54,11 +54,11 @@ def _numpy_dtype(values: Tensor) -> type:
 
 
 def _bands(values: Tensor, order: BandedOrder, memory: Memory, symmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return zeroed band storage of b matrices, flat (b, n width) and as (b, width, n) of the same memory.
+    """Return zeroed band storage of b matrices, flat (b, n width) and as a view (b, width, n) of the same memory.
 
-    A matrix of the latter is in Fortran order, so LAPACK overwrites it and nothing is copied. (Likewise the vectors of
-    a solve are taken with `take`, whose rows are contiguous; indexing with `[:, order]` gives strided rows, and LAPACK
-    would leave its result in a copy.)
+    Each matrix of the view is in Fortran order, so LAPACK overwrites it without a copy. (For the same reason the
+    vectors of a solve are selected with `take`, whose rows are contiguous: indexing with `[:, order]` gives strided
+    rows, and LAPACK would leave its result in a copy.)
     """
     n, width = len(order.order), numbers_per_column(order, symmetric)
     flat = memory(values.shape[1] * n * width, values.dtype).numpy().reshape(values.shape[1], n * width)
@@ -67,16 +67,16 @@ def _bands(values: Tensor, order: BandedOrder, memory: Memory, symmetric: bool) 
 
 
 class OnHost:
-    """A decomposition by code that looks at numbers, which the replays of a tape run anew.
+    """A decomposition by code that a tape cannot record, and that each replay of the tape runs again.
 
     Parameters
     ----------
-    decompose : returns the decomposition of matrices.
-    values : (nnz, b) of them.
+    decompose : function that returns the decomposition of matrices.
+    values : (nnz, b) of the matrices.
 
     Attributes
     ----------
-    parts : the decomposition, of the last run.
+    parts : the decomposition of the last run.
     """
 
     def __init__(self, decompose: Callable[[Tensor], Decomposition], values: Tensor):
@@ -147,19 +147,19 @@ class LapackLU:
 
 
 class WithExchanges:
-    """Factors without row exchanges, and with them by LAPACK for the rows whose terms grow too much.
+    """Factors without row exchanges, and factors by LAPACK for the rows whose terms grow too much for that.
 
-    Compiled code looks for such rows: a recorded step goes through Python where there are some alone.
+    Compiled code looks for such rows, so a recorded step goes through Python only if there are some.
 
     Parameters
     ----------
-    native : without exchanges.
-    with_exchanges : factors the matrices of rows with values (nnz, b).
-    values : of all.
+    native : the factors without row exchanges.
+    with_exchanges : function that factors matrices with values (nnz, r) by LAPACK.
+    values : (nnz, b) of all matrices.
 
     Attributes
     ----------
-    grown : these rows, where there are some.
+    grown : (r,) indices of the rows that LAPACK factors; set only if there are some.
     """
 
     grown: Tensor

@@ -74,9 +74,14 @@ class MultifrontalSolver(DirectSolver):
 
 
 def _kept(bucket: Bucket, values: Tensor, rests: dict[int, Tensor]) -> Tensor:
-    """Return the blocks to keep of a bucket's fronts (b, kept): entries, ones on padding, what the children left over.
+    """Return the blocks (b, kept) of a bucket's fronts that the factor keeps, before their elimination.
 
-    `values` is (b, nnz), `rests[child]` the factored child's rest.
+    They are the entries of the matrix, ones on the diagonal of padding, and the rests of the children.
+
+    Parameters
+    ----------
+    values : (b, nnz) of the matrices.
+    rests : rest of each bucket that is factored already, by its index.
     """
     device = values.device
     kept = values.new_zeros(len(values), bucket.kept)
@@ -89,9 +94,13 @@ def _kept(bucket: Bucket, values: Tensor, rests: dict[int, Tensor]) -> Tensor:
 
 
 def _rest(bucket: Bucket, left: Tensor, right: Tensor, rests: dict[int, Tensor]) -> Tensor:
-    """Return what the children left over for the boundaries minus left @ right (b, count, u, u), as (b, count * u * u).
+    """Return the rests (b, count * u * u) of a bucket's fronts: those of the children, minus left @ right.
 
-    A child's rest that no later bucket asks for is dropped.
+    The rests of children that no later bucket needs are removed from `rests`.
+
+    Parameters
+    ----------
+    left, right : (b, count, u, p) and (b, count, p, u).
     """
     passing = [update for update in bucket.children if len(update.passed[0].array)]
     size = (len(left), bucket.count * bucket.u**2)
@@ -99,7 +108,7 @@ def _rest(bucket: Bucket, left: Tensor, right: Tensor, rests: dict[int, Tensor])
     for update in passing:
         _add(rest, rests[update.child], *update.passed)
     left, right = left.flatten(0, 1), right.flatten(0, 1)
-    # With beta 0 the product is written without looking at what was there.
+    # with beta 0 the product overwrites memory that was not initialised
     rest.view(len(left), bucket.u, bucket.u).baddbmm_(left, right, beta=1 if passing else 0, alpha=-1)
     for child in bucket.finished:
         del rests[child]
@@ -113,12 +122,12 @@ def _add(blocks: Tensor, rest: Tensor, source: IndexMap, target: IndexMap) -> No
 
 
 def _block(kept: Tensor, bucket: Bucket, kind: int, rows: int, cols: int) -> Tensor:
-    """Return (b, count, rows, cols): one kind of block of all fronts."""
+    """Return the blocks (b, count, rows, cols) of one kind, of all fronts, as a view."""
     return kept[:, bucket.blocks[kind] : bucket.blocks[kind + 1]].view(len(kept), bucket.count, rows, cols)
 
 
 def _sound(failed: list[Tensor], pivots: list[Tensor]) -> Tensor:
-    """Return (b,) bool: no front (b, count) failed and all pivots (b, count * p) are finite."""
+    """Return the matrices (b,) of which no front failed (info of (b, count) is 0) and all pivots are finite."""
     return (torch.cat(failed, dim=1) == 0).all(1) & torch.isfinite(torch.cat(pivots, dim=1)).all(1)
 
 
@@ -131,7 +140,7 @@ class _Tree(ABC):
 
     def solve(self, rhs: Tensor, transpose: bool) -> Tensor:
         """Return (b, n) solutions."""
-        # One more unknown, always zero, is what padding points at.
+        # padding refers to one more unknown, which is always zero
         x = torch.nn.functional.pad(rhs, (0, 1))
         device = rhs.device
         for k, bucket in enumerate(self.buckets):
@@ -150,15 +159,21 @@ class _Tree(ABC):
 
     @abstractmethod
     def _forward(self, k: int, mine: Tensor, transpose: bool) -> tuple[Tensor, Tensor]:
-        """Return what remains of the pivots' right-hand side, and what to take from the boundary's."""
+        """Return the pivots' right-hand side after elimination, and what to subtract from the boundary's.
+
+        Parameters
+        ----------
+        k : index of the bucket.
+        mine : (b, count, p, 1) right-hand side of its pivots.
+        """
 
     @abstractmethod
     def _backward(self, k: int, mine: Tensor, above: Tensor, transpose: bool) -> Tensor:
-        """Return the pivots' solution, given the boundary's."""
+        """Return the solution for the pivots of bucket k, given that of the boundary, `above` (b, count, u, 1)."""
 
 
 class _Cholesky(_Tree):
-    """A = L L^T, kept per bucket as L of the pivots and the rows of L below them."""
+    """A = L L^T, stored per bucket as L of the pivots and the rows of L below them."""
 
     def __init__(self, buckets: list[Bucket], values: Tensor, n: int):
         super().__init__(buckets, n)
@@ -188,7 +203,7 @@ class _Cholesky(_Tree):
 
 
 class _LU(_Tree):
-    """A front [[P, R], [C, .]] is kept as LU of P, C, and W = P^-1 R; it hands on its rest minus C W."""
+    """LU of fronts: [[P, R], [C, .]] is stored as LU of P, C, and W = P^-1 R; its rest minus C W goes to the parent."""
 
     def __init__(self, buckets: list[Bucket], values: Tensor, n: int):
         super().__init__(buckets, n)

@@ -26,7 +26,7 @@ KINDS = {float: "a number", int: "a whole number", str: "a text"}
 
 
 def named(setting: Setting) -> tuple[str, dict[str, Any]]:
-    """Return the name of a solver, or "auto", and its options; refuse what no solver takes.
+    """Return the name of a solver, or "auto", and its options; refuse names and options that do not exist.
 
     Parameters
     ----------

@@ -1,5 +1,7 @@
-"""Banded factors by compiled code: one matrix in each lane of a vector (`native/band.cpp`), or few matrices, one after
-the other, whose lines are vectors (`native/single_band.cpp`).
+"""Banded factors on a CPU by compiled code.
+
+Many matrices are factored together, one in each lane of a vector (`native/band.cpp`). Few matrices are factored one
+after the other, with each line of a band in vectors (`native/single_band.cpp`).
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from torchdismech.sparse.ordering import BandedOrder
 
 __all__ = ["Memory", "NativeBand", "band_bytes", "band_profile", "band_sources", "most_one_by_one", "one_by_one"]
 
-# A thread takes about 0.1 ms to start: each gets at least as many numbers of bands, about 1 ms of factoring.
+# Least count of band numbers for each thread, about 1 ms of factoring, because a thread takes about 0.1 ms to start.
 NUMBERS_A_THREAD = 500_000
 LINE = 64  # bytes of the widest vector
 
-Memory = Callable[[int, torch.dtype], Tensor]  # gives so many numbers of a dtype, which begin where a vector may
+Memory = Callable[[int, torch.dtype], Tensor]  # returns that many numbers of a dtype, aligned for vectors
 
 
 class NativeBand:
@@ -28,18 +30,18 @@ class NativeBand:
     Parameters
     ----------
     order : the order of the unknowns and the bandwidths.
-    sources : from `band_sources`, which entry stands at each place.
+    sources : index of the entry at each place of the storage, from `band_sources`.
     profile : how far pivots reach, from `band_profile`.
     values : (nnz, b) on the CPU.
-    memory : for the factors.
-    symmetric : whether one half of the matrices is stored. Positive pivots are good then, whatever the growth.
-    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; 0 asks for
-        positive pivots.
+    memory : function that returns memory for the factors.
+    symmetric : whether the matrices are symmetric, with one half stored.
+    growth : limit of the terms of the elimination, relative to the largest entry of the matrix. Symmetric matrices need
+        not keep it if all their pivots are positive; with 0 only those are `ok`.
 
     Attributes
     ----------
-    ok, definite : (b,) bool, where pivots or terms were as they have to be, and where all pivots of symmetric matrices
-        were positive.
+    ok : (b,) bool, True where the pivots and terms met these conditions.
+    definite : (b,) bool, True where all pivots of a symmetric matrix were positive.
     """
 
     def __init__(
@@ -79,32 +81,32 @@ class NativeBand:
         return x
 
     def _function(self, what: str, dtype: torch.dtype) -> Callable:
-        """Return the compiled code that factors or solves so many matrices."""
+        """Return the compiled function for `what` ("factor" or "solve") that fits the dtype and the batch."""
         kind = "single_band" if self._one_by_one else "band"
         return getattr(self._library.code, f"{kind}_{what}_{_name(dtype)}")
 
 
 def one_by_one(batch: int) -> bool:
-    """Return whether so many matrices are factored one after the other."""
+    """Return whether `batch` matrices are factored one after the other, and not in the lanes of vectors."""
     return batch <= most_one_by_one()
 
 
 def most_one_by_one() -> int:
-    """Return up to how many matrices are: in a vector most lanes would have none."""
+    """Return the largest batch that is factored one by one: half the lanes of a vector."""
     return library().lanes(torch.float64) // 2
 
 
 def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetric: bool) -> np.ndarray:
-    """Return for each number of a matrix's factor the entry that it starts as, -1 for zero.
+    """Return, for each number of a matrix's band storage, the index of the entry that it holds; -1 for zero.
 
-    The lower half comes by columns, diagonal first; then, unless symmetric, the upper half by rows, the first place of
-    each free.
+    The lower half comes first, by columns from the diagonal down; then, unless symmetric, the upper half by rows, in
+    each of which the first place (the diagonal) is unused.
 
     Parameters
     ----------
     rows, cols : (nnz,) of the entries: the lower triangle of a symmetric pattern, or all.
     order : the order of the unknowns and the bandwidths.
-    symmetric : whether one half is stored.
+    symmetric : whether only the lower half is stored.
     """
     row, col = order.place[rows], order.place[cols]
     low, high = np.minimum(row, col), np.maximum(row, col)
@@ -117,10 +119,10 @@ def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetr
 
 
 def band_profile(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.ndarray:
-    """Return the profile of a band (2, n): for each line the first pivot that reaches it, and the last that it reaches.
+    """Return the profile of a band (2, n): the first pivot that reaches each line, and the last line it reaches itself.
 
-    A pivot fills all lines up to its last one, so lines reach at least as far as those before them. Where a chain lies
-    across itself in some places alone, most pivots reach half as far as the widest.
+    A pivot fills all lines up to its last one, so each line reaches at least as far as those before it. The profile
+    saves work where a chain touches itself in a few places: most pivots then reach half as far as the widest.
 
     Parameters
     ----------
@@ -136,7 +138,7 @@ def band_profile(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.n
 
 
 def band_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
-    """Return the bytes that factors of `batch` float64 matrices take; shared vectors are taken as the widest kind."""
+    """Return the bytes that factors of `batch` float64 matrices take, with vectors of the widest kind if in lanes."""
     if one_by_one(batch):
         return 8 * batch * _numbers_alone(order, symmetric, torch.float64)
     lanes = LINE // 8
@@ -148,7 +150,7 @@ def _numbers(order: BandedOrder, symmetric: bool) -> int:
 
 
 def _numbers_alone(order: BandedOrder, symmetric: bool, dtype: torch.dtype) -> int:
-    """Return the numbers that the factor of a matrix takes for itself."""
+    """Return how many numbers the factor of a matrix takes in the storage of `single_band.cpp`."""
     count = getattr(library().code, f"single_band_numbers_{_name(dtype)}")
     return count(len(order.order), order.lower, -1 if symmetric else order.upper)
 

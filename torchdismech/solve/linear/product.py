@@ -70,7 +70,7 @@ class TorchSparseProduct(Product):
         self._csr = [self._pointers(*entries) for entries in (plain, swapped)]
 
     def _pointers(self, rows: np.ndarray, cols: np.ndarray, order: np.ndarray) -> tuple[IndexMap, IndexMap, IndexMap]:
-        """Return (end of each row, columns, places of the values) of entries sorted by row."""
+        """Return the end of each row, the columns, and the indices of the values, of entries sorted by row."""
         return IndexMap(np.cumsum(np.bincount(rows, minlength=self._n))), IndexMap(cols), IndexMap(order)
 
     def bind(self, values: Tensor, transpose: bool) -> Callable[[Tensor], Tensor]:

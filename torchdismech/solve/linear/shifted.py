@@ -1,4 +1,4 @@
-"""Factors of matrices that are not positive definite: their diagonals are raised until they are."""
+"""Factors of symmetric matrices whose diagonals are raised until they are positive definite."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from torch import Tensor
 
 __all__ = ["largest_entry", "shifted_factor"]
 
-SHIFTS = 14  # how often a matrix is shifted, tenfold each time ...
-LEAST_SHIFT = 1e-11  # ... from this part of its largest entry on; what presses an edge inside out takes more than once
+SHIFTS = 14  # largest number of shifts that are tried, each ten times the one before
+# First shift, relative to the largest diagonal entry. Where an edge is being pressed inside out, the shift that is
+# needed is larger than the largest entry.
+LEAST_SHIFT = 1e-11
 
 
 def largest_entry(diagonal: Tensor, weight: Tensor) -> Tensor:
-    """Return the largest size (B,) [N/m] of the numbers (m, B) on the diagonals of some robots' matrices.
+    """Return the largest absolute entry (B,) [N/m] on the weighted diagonals (m, B) of matrices.
 
     Parameters
     ----------
-    weight : (m,) of the unknowns' residuals in their norm, which makes torques forces; see `NewtonOptions`.
+    weight : (m,) factors of the residuals in their norm, which convert torques to forces; see `NewtonOptions`. An entry
+        of the diagonal is multiplied by the square of its weight.
     """
     return (diagonal.abs() * weight.square().unsqueeze(1)).amax(0)
 
@@ -24,14 +27,17 @@ def largest_entry(diagonal: Tensor, weight: Tensor) -> Tensor:
 def shifted_factor(
     solver, values: Tensor, weight: Tensor, rows: Tensor, least: float = LEAST_SHIFT, shifts: int = SHIFTS
 ):
-    """Return the factor of some rows' symmetric matrices, their diagonals raised until they are positive definite.
+    """Return the factor of some rows' symmetric matrices, with diagonals raised until they are positive definite.
 
-    Angles are raised as what moves at the lever that their weights have, so that robots of any size are raised alike.
+    The shift of an unknown is divided by the square of its weight, so that robots of any size are treated alike. Rows
+    for which no shift suffices are not `ok`.
 
     Parameters
     ----------
-    weight : (m,) of the unknowns' residuals in their norm, which makes torques forces; see `NewtonOptions`.
-    least, shifts : by which part of the largest entry, and how often, tenfold each time.
+    weight : (m,) factors of the residuals in their norm, which convert torques to forces; see `NewtonOptions`.
+    rows : (B,) rows to factor.
+    least : first shift, relative to the largest diagonal entry.
+    shifts : largest number of shifts that are tried, each ten times the one before.
     """
     diagonal = solver.diagonal(values.device)
     scale, share = largest_entry(values[diagonal], weight), weight.square().reciprocal().unsqueeze(1)
@@ -41,7 +47,7 @@ def shifted_factor(
         shifted = values.clone()
         shifted[diagonal] += shift * share
         factor = solver.factor(shifted, rows=rows)
-        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers know only then whether it worked
+        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers set `ok` only in `solve`
         missing = missing & ~factor.ok
         if not bool(missing.any()):
             break

@@ -1,4 +1,4 @@
-"""Banded factors by kernels for GPUs (`native/triton_kernels.py`): one robot a lane, and the host waits for nothing."""
+"""Banded factors on a GPU (`native/triton_kernels.py`): one robot in each lane, and the host waits for nothing."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from torchdismech.sparse.ordering import BandedOrder
 
 __all__ = ["WIDEST", "TritonBand", "TritonTables", "triton_bytes"]
 
-LINES = 8  # a half holds a multiple of so many lines; how many are taken at once divides it
+LINES = 8  # the number of lines of a half is a multiple of this, as the kernels take up to 8 lines at once
 # Numbers of a robot that a lane's registers hold in float64, two registers each, beside addresses and the like.
 # Symmetric bands of half-bandwidth 10 take them all: 55 are held, 44 of four lines come in, 11 are the pivot's column.
 NUMBERS = 110
-REGISTERS = 255  # left to itself the compiler takes 64 where not all fit, and spills the more
-# The widest half-bandwidth. LU then takes some ten seconds to compile, and nine tenths of what it holds spill to the
-# cache.
+REGISTERS = 255  # set explicitly: where not all numbers fit, the compiler would take only 64, and spill more of them
+# The widest half-bandwidth. With it LU takes some ten seconds to compile, and nine tenths of the numbers that it holds
+# spill from registers to the cache.
 WIDEST = 24
 
 
 class TritonTables:
-    """Where the numbers of banded matrices come from, in the lines of `triton_kernels.py`.
+    """Tables of indices for a pattern: which entry the kernels of `triton_kernels.py` load for each number of a line.
+
+    A *half* is the lower or the upper triangle of the band, a *line* a column of the lower or a row of the upper half.
 
     Parameters
     ----------
     order : the order of the unknowns and the bandwidths.
-    sources : from `native_band.band_sources`, which entry stands at each place.
-    symmetric : whether the sources are those of one half.
+    sources : index of the entry at each place of the band storage, from `native_band.band_sources`.
+    symmetric : whether the sources are those of the lower half alone.
     """
 
     def __init__(self, order: BandedOrder, sources: np.ndarray, symmetric: bool):
@@ -44,7 +46,7 @@ class TritonTables:
         self.order = IndexMap(np.pad(order.order, (0, self.lines - n), constant_values=-1))
 
     def _half(self, sources: np.ndarray, reach: int) -> IndexMap:
-        """Return the sources (lines, reach + 1) of a half, filled up with lines of the identity."""
+        """Return the sources (lines, reach + 1) of a half, padded with lines of the identity."""
         half = np.full((self.lines, reach + 1), ZERO)
         half[len(sources) :, 0] = ONE
         half[: len(sources), : sources.shape[1]] = sources
@@ -56,24 +58,24 @@ class TritonBand:
 
     Parameters
     ----------
-    tables : of the pattern.
+    tables : index tables of the pattern.
     values : (nnz, b) on a GPU; on a CPU where the kernels are interpreted.
     rows : (b,) bool, which matrices to factor; None means all. A warp without any returns at once.
-    symmetric : whether one half of the matrices is stored. Positive pivots are good then, whatever the growth.
-    growth : how many times as large as the largest entry of a matrix a term of its elimination may be; 0 asks for
-        positive pivots.
+    symmetric : whether the matrices are symmetric, with one half stored.
+    growth : limit of the terms of the elimination, relative to the largest entry of the matrix. Symmetric matrices need
+        not keep it if all their pivots are positive; with 0 only those are `ok`.
 
     Attributes
     ----------
-    ok : (b,) bool, where a matrix was asked for and pivots or terms were as they have to be.
-    definite : (b,) bool, where all pivots of symmetric matrices were positive.
+    ok : (b,) bool, True where a matrix was asked for and its pivots and terms met these conditions.
+    definite : (b,) bool, True where all pivots of a symmetric matrix were positive.
     """
 
     def __init__(self, tables: TritonTables, values: Tensor, rows: Tensor | None, symmetric: bool, growth: float = 0.0):
         self._tables, values, batch = tables, values.contiguous(), values.shape[1]
         self._pitch = -(-batch // LANES) * LANES
         self.ok = torch.empty(batch, dtype=torch.bool, device=values.device)
-        # the kernel for symmetric matrices says which are definite
+        # only the kernel for symmetric matrices fills in which are definite
         self.definite = torch.empty_like(self.ok) if symmetric else torch.zeros_like(self.ok)
         rows = torch.ones_like(self.ok) if rows is None else rows.contiguous()
         self._lower = self._upper = values.new_empty(tables.lines * (tables.below + 1) * self._pitch)
@@ -132,21 +134,21 @@ class TritonBand:
         return len(self.ok), self._pitch, self._tables.lines
 
     def _launch(self, kernel: Any, *arguments: Any, **constants: Any) -> None:
-        """Run a kernel, one warp for LANES robots."""
+        """Run a kernel on all robots, with one warp for LANES of them."""
         if len(self.ok):
             with torch.cuda.device_of(self.ok):
                 kernel[(self._pitch // LANES,)](*arguments, LANES=LANES, num_warps=1, **constants)
 
 
 def _held(below: int, right: int | None) -> int:
-    """Return how many numbers of a robot the pivots hold for later lines; `right` is None for symmetric matrices."""
+    """Return how many partial sums for later lines a lane holds in registers; `right` is None if symmetric."""
     if right is None:
         return below * (below + 1) // 2
     return sum(max(below - k, 0) for k in range(right)) + sum(max(right - 1 - k, 0) for k in range(below))
 
 
 def triton_bytes(order: BandedOrder, symmetric: bool, batch: int) -> int:
-    """Return the bytes that factors of `batch` float64 matrices take, with the scratch of a solve."""
+    """Return the bytes that factors of `batch` float64 matrices take, including the scratch memory of a solve."""
     below, right = _reaches(order)
     width = below + 1 + (0 if symmetric else right + 1)
     return 8 * _lines(len(order.order)) * (width + 1) * -(-batch // LANES) * LANES
@@ -157,10 +159,10 @@ def _lines(n: int) -> int:
 
 
 def _reaches(order: BandedOrder) -> tuple[int, int]:
-    """Return how far the lines of the two halves reach; the kernels need one place at least."""
+    """Return the bandwidths of the lower and the upper half, at least 1 as the kernels require."""
     return max(order.lower, 1), max(order.upper, 1)
 
 
 def _at_once(width: int, held: int, most: int) -> int:
-    """Return how many lines of `width` numbers are taken at once beside the numbers held: a divisor of LINES."""
+    """Return how many lines of `width` numbers fit into registers at once beside `held` numbers: a divisor of LINES."""
     return next(count for count in (8, 4, 2, 1) if count == 1 or (count <= most and count * width + held <= NUMBERS))
