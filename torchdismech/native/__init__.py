@@ -1,10 +1,10 @@
-"""Code of our own where torch has no fast operation, and work that is recorded and replayed.
+"""Native code for what torch has no fast operation for, and functions that are recorded once and replayed.
 
 - *Compiled code*: the C++ files, built at their first use (`build.py`, `cache.py`) and called through ctypes
   (`compiled.py`, `signatures.py`); kernels for a GPU (`gpu.py`, `triton_kernels.py`).
-- *Recordings* (`graphs.py`): a function as a CUDA graph, or as a tape on a CPU. `tape.py` is where to begin to read of
-  tapes; many steps of tapes are a loop of compiled code (`step_loop.py`). What recordings read stays where it is
-  (`buffers.py`).
+- *Recordings* (`graphs.py`): a function recorded as a CUDA graph on a GPU, or as a tape on a CPU. To read about tapes,
+  begin with `tape.py`. Many recorded steps are taken by a loop in compiled code (`step_loop.py`). Recordings know their
+  inputs by address, so inputs are copied to static buffers (`buffers.py`).
 """
 
 from torchdismech.native.availability import Unavailable

@@ -1,4 +1,4 @@
-"""What a machine may lack, a compiler or Triton: looked for once in a process, and all that ask hear the same."""
+"""Optional tools, a compiler or Triton: a process looks for each once, and every later request gets the same answer."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ T = TypeVar("T")
 
 
 class Unavailable(InputError):
-    """Compiled code or kernels cannot be had: the message names what is missing and what to do."""
+    """Compiled code or kernels are not available: the message names what is missing and what to do."""
 
 
 class LookedForOnce(Generic[T]):
-    """A function without arguments that runs once in a process: later calls return, or raise, what the first did.
+    """A function without arguments that runs once in a process: later calls return or raise the outcome of the first.
 
     Parameters
     ----------
-    look : returns what is found, or raises `Unavailable`.
+    look : the function, which may raise `Unavailable`.
 
     Attributes
     ----------
-    outcome : of the first call; None before it.
+    outcome : what the first call returned or raised; None before it.
     """
 
     def __init__(self, look: Callable[[], T]):
@@ -36,7 +36,7 @@ class LookedForOnce(Generic[T]):
         update_wrapper(self, look)
 
     def __call__(self) -> T:
-        """Return what was found, or raise a new `Unavailable` with the message of the first."""
+        """Return the result of the first call, or raise a new `Unavailable` with its message."""
         if self.outcome is None:
             try:
                 self.outcome = self._look()
@@ -48,6 +48,6 @@ class LookedForOnce(Generic[T]):
 
 
 def refuse_if_plain() -> None:
-    """Say that compiled code and kernels cannot be had where the environment asks for plain torch."""
+    """Raise `Unavailable` where the environment asks for plain torch (`system/plain.py`)."""
     if in_plain_torch():
         raise Unavailable(f"{PLAIN} asks for plain torch")

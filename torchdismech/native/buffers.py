@@ -1,4 +1,4 @@
-"""Memory that stays where it is, for tensors that are given anew each time."""
+"""Static buffers: memory at fixed addresses, which recordings read, for tensors that are new in each call."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torchdismech.native.compiled import library
 
 __all__ = ["StaticBuffers"]
 
-STRIDED = -1  # in place of the address of a tensor that is not contiguous
+STRIDED = -1  # stands for the address of a tensor that is not contiguous
 
 
 class StaticBuffers:
-    """Contiguous tensors like others, which recordings read.
+    """Contiguous tensors at fixed addresses, into which the inputs of recordings are copied.
 
-    On a CPU one call of compiled code copies all that is given, as torch takes a microsecond and more for each tensor
-    of a few numbers; elsewhere one launch copies all of a dtype.
+    On a CPU one call of compiled code copies all inputs, as torch takes a microsecond and more even for a small tensor.
+    On a GPU one launch copies all inputs of a dtype.
 
     Parameters
     ----------
-    like : tensors with the shapes, dtypes and devices of those that will be given.
+    like : tensors with the shapes, dtypes and devices of the inputs.
 
     Attributes
     ----------
-    tensors : the buffers; what they hold at first is left open.
-    places : those of them that are written; see `read_by`.
+    tensors : the buffers, not initialised.
+    places : indices of the buffers that `give` writes; see `read_by`.
     """
 
     def __init__(self, like: Sequence[Tensor]):
@@ -38,7 +38,7 @@ class StaticBuffers:
         self.read_by(None)
 
     def read_by(self, reads: frozenset[int] | None) -> None:
-        """Write only the buffers from now on that a recording reads (`Tape.reads`); None: all."""
+        """Let `give` write only the buffers with storages that a recording reads (`Tape.reads`); None: all."""
         begins = [tensor.untyped_storage().data_ptr() for tensor in self.tensors]
         self.places = [k for k, begin in enumerate(begins) if reads is None or begin in reads]
         self._of_dtype: dict[torch.dtype, list[int]] = {}
@@ -47,13 +47,13 @@ class StaticBuffers:
         self._copies = _Copies.to([self.tensors[place] for place in self.places])
 
     def hold(self, tensor: Tensor) -> bool:
-        """Return whether the numbers of a tensor live in one of the buffers."""
+        """Return whether a tensor lies in the memory of one of the buffers."""
         return tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in {
             own.untyped_storage().data_ptr() for own in self.tensors
         }
 
     def give(self, tensors: Sequence[Tensor | None]) -> None:
-        """Write tensors to the buffers; None leaves what was given before."""
+        """Copy tensors to the buffers; None leaves a buffer as it is."""
         if self._copies is not None:
             given = [tensors[place] for place in self.places]
             for number in self._copies.made(given):
@@ -77,7 +77,7 @@ class _Copies:
 
     @staticmethod
     def to(buffers: Sequence[Tensor]) -> _Copies | None:
-        """Return copies to these buffers; None where there is no compiled code, or they are on a GPU."""
+        """Return an object that copies to these buffers; None without compiled code, or if they are on a GPU."""
         if not all(buffer.is_cpu for buffer in buffers):
             return None
         try:
@@ -86,7 +86,10 @@ class _Copies:
             return None
 
     def made(self, tensors: Sequence[Tensor | None]) -> list[int]:
-        """Copy the contiguous tensors; return the numbers of the others. None leaves a buffer as it is."""
+        """Copy the contiguous tensors; return the indices of the others, which are left to the caller.
+
+        None leaves a buffer as it is.
+        """
         sources = [0 if t is None else t.data_ptr() if t.is_contiguous() else STRIDED for t in tensors]
         left = [number for number, source in enumerate(sources) if source == STRIDED] if STRIDED in sources else []
         for number in left:

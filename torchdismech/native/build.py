@@ -1,8 +1,8 @@
-"""C++ sources built into a library that this process has loaded: from the cache on disk, or by the compiler.
+"""Builds C++ sources into a shared library and loads it: from the cache on disk, or by running the compiler.
 
-Code is compiled for the machine's own instructions, which takes some ten seconds on two cores for the files beside this
-one, and kept in the user's cache directory (`cache.py`) under a key that changes with the sources, the command, and the
-macros that the compiler defines: these tell its version and the instructions of the machine.
+Code is compiled for the instruction set of the machine, which takes some ten seconds on two cores for the files of this
+package. Libraries are stored in the user's cache directory (`cache.py`) under a key made from the sources, the command,
+and the macros that the compiler defines, which tell its version and the instruction set.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from torchdismech.system.telling import tell
 
 __all__ = ["Built", "built", "compiler"]
 
-HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # sources include them by name, generated ones too
+HEADERS = sorted(Path(__file__).parent.glob("*.h"))  # generated sources include them, too
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno")
-NO_SPACE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))  # what compilers say then
+NO_SPACE = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))  # messages of a compiler if the disk is full
 
 
 class Built(NamedTuple):
@@ -40,7 +40,7 @@ class Built(NamedTuple):
     Attributes
     ----------
     code : its functions.
-    made_by : the compiler and the flags that matter.
+    made_by : the compiler and its main flags, for messages.
     """
 
     code: ctypes.CDLL
@@ -52,8 +52,8 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
 
     Parameters
     ----------
-    name : what errors call the sources.
-    more : flags beside those that all sources have.
+    name : name of the sources in error messages.
+    more : compiler flags beside those that all sources get.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
     flags, target = _flags_and_target(tuple(command))
     flags = [*flags, *more]
     made_by = " ".join([*command, "-O3", *(flag for flag in flags if flag not in FLAGS)])
-    # with the macros of the compiler in the key, machines may share a directory
+    # with the compiler's macros in the key, different machines may share a cache directory
     parts = [*sources, *_headers().values(), shlex.join([*command, *flags]).encode(), target]
     key = hashlib.sha256(b"\0".join(parts)).hexdigest()[:24]
     try:
@@ -77,7 +77,7 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
                 f"compiled code is made for this process alone, which takes seconds each time, as {no_cache}; set "
                 "XDG_CACHE_HOME to a directory of your own to keep it"
             )
-            # once it is loaded the file is not needed
+            # the file is not needed any more once the library is loaded
             return Built(_loaded(_library_file(command, flags, Path(scratch), key, sources, name)), made_by)
     except (OSError, _Unkept) as error:
         raise Unavailable(
@@ -87,17 +87,17 @@ def built(sources: list[bytes], name: Path | str, more: Sequence[str] = ()) -> B
 
 
 class _Unkept(Unavailable):
-    """Compiled code cannot be kept in a directory: the message says why."""
+    """Compiled code cannot be stored in a directory: the message says why."""
 
 
 def _kept_file(command: list[str], flags: list[str], key: str, sources: list[bytes], name: Path | str) -> Path:
-    """Return the library of sources in the user's cache directory, compiled first if it is not there.
+    """Return the path of the library in the user's cache directory, after compiling it if it is not there.
 
-    Of processes that want the same one compiles it, and the others wait.
+    If several processes want the same library, one compiles it and the others wait.
 
     Raises
     ------
-    _Unkept : nothing can be kept there, or others could change what is.
+    _Unkept : nothing can be stored there, or other users could change it.
     """
     try:
         directory = _cache_directory()
@@ -117,7 +117,7 @@ def _kept_file(command: list[str], flags: list[str], key: str, sources: list[byt
 
 
 def _cache_directory() -> Path:
-    """Return the user's cache directory, where there is one and nobody else can put files into it."""
+    """Return the user's cache directory; refuse one that does not exist or that other users can write to."""
     try:
         directory = cache.user_directory()
     except RuntimeError as error:  # no home
@@ -127,7 +127,7 @@ def _cache_directory() -> Path:
 
 
 def _refuse_danger(directory: Path) -> None:
-    """Refuse a directory into which others could put files."""
+    """Refuse a directory into which other users could put files."""
     danger = cache.danger(directory)
     if danger is not None:
         raise _Unkept(danger)
@@ -140,7 +140,7 @@ def _warn_once(message: str) -> None:
 
 @lru_cache
 def _headers() -> dict[str, bytes]:
-    """Return what sources may include: the text of each header, by its name."""
+    """Return the text of each header that sources may include, by its name."""
     return {header.name: header.read_bytes() for header in HEADERS}
 
 
@@ -175,7 +175,7 @@ def compiler() -> list[str]:
 
 @lru_cache
 def _flags_and_target(compiler: tuple[str, ...]) -> tuple[list[str], bytes]:
-    """Return the flags that the compiler takes, and the macros that it defines with them."""
+    """Return the flags that the compiler accepts, and the macros that it defines with them."""
     for flags in ([*FLAGS, "-march=native"], [*FLAGS]):
         done = _run([*compiler, *flags, "-x", "c++", "-dM", "-E", os.devnull])
         if done.returncode == 0:
@@ -184,7 +184,7 @@ def _flags_and_target(compiler: tuple[str, ...]) -> tuple[list[str], bytes]:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """Run a compiler, which says in English what is wrong."""
+    """Run a compiler with messages in English, so that they can be searched."""
     try:
         return subprocess.run(command, capture_output=True, check=False, env=os.environ | {"LC_ALL": "C"})
     except OSError as error:
@@ -194,13 +194,13 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[bytes]:
 
 
 def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return the first line that says what is wrong."""
+    """Return the first line of a compiler's output that reports an error."""
     lines = _lines(done)
     return next((line for line in lines if "error" in line), lines[0] if lines else f"it returns {done.returncode}")
 
 
 def _lines(done: subprocess.CompletedProcess[bytes]) -> list[str]:
-    """Return what a compiler says."""
+    """Return the lines of a compiler's error output."""
     return done.stderr.decode(errors="replace").strip().splitlines()
 
 
@@ -211,9 +211,10 @@ def _unwritable(directory: Path | str, error: OSError) -> _Unkept:
 def _library_file(
     compiler: list[str], flags: list[str], directory: Path, key: str, sources: list[bytes], name: Path | str
 ) -> Path:
-    """Compile the sources, which errors call by the name, into the directory and return the library's path.
+    """Compile the sources into the directory and return the path of the library.
 
-    It is made elsewhere in there, under a name that nobody can guess, and renamed: no process loads half of it.
+    The library is written in a subdirectory with an unpredictable name and then renamed, so that no process loads half
+    of it.
 
     Raises
     ------
@@ -240,7 +241,7 @@ def _library_file(
 
 
 def _compiled_and_linked(command: list[str], files: list[Path], made: Path) -> subprocess.CompletedProcess[bytes]:
-    """Compile files side by side and link them; return the first compilation that failed, else the last process."""
+    """Compile files in parallel and link them; return the first compilation that failed, else the linking."""
     if len(files) == 1:
         return _run([*command, str(files[0]), "-o", str(made)])
     objects = [file.with_suffix(".o") for file in files]

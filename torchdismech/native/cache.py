@@ -1,7 +1,7 @@
-"""Where compiled code is kept between processes: a directory that only its user can write to.
+"""Cache of compiled libraries on disk: a directory that only its user can write to.
 
-What is loaded from there runs, so nobody else may be able to put it there; and a library that is cut off would end the
-process. A library's name holds the checksum of its content: `native-KEY-CHECKSUM.so`.
+Code that is loaded from there is run, so no other user may be able to write there. Loading a truncated library would
+crash the process, so the name of a library contains a checksum of its content: `native-KEY-CHECKSUM.so`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 __all__ = ["alone", "danger", "find", "keep", "remove_old", "user_directory"]
 
-OTHERS = stat.S_IWGRP | stat.S_IWOTH  # may write
-COMPILING = "compiling-"  # with which names begin of directories in which something is compiled
+OTHERS = stat.S_IWGRP | stat.S_IWOTH  # write permission of group and others
+COMPILING = "compiling-"  # prefix of directories in which something is being compiled
 DAY = 86_400.0  # s
-UNUSED, UNFINISHED = 180 * DAY, DAY  # after which a library, and what an interrupted compilation left, are removed
-LONGEST, PAUSE = 300.0, 0.1  # s that a process waits for another one, and between two looks
+UNUSED, UNFINISHED = 180 * DAY, DAY  # age at which unused libraries, and files of interrupted compilations, are removed
+LONGEST, PAUSE = 300.0, 0.1  # s that a process waits for another one at most, and between two checks
 
 
 def user_directory() -> Path:
-    """Return the directory, made if it is missing: $XDG_CACHE_HOME or ~/.cache, /torchdismech.
+    """Return the cache directory, torchdismech in $XDG_CACHE_HOME or ~/.cache; create it if it is missing.
 
     Raises
     ------
-    OSError : if it cannot be made.
+    OSError : if it cannot be created.
     RuntimeError : for a user without a home.
     """
     given = os.environ.get("XDG_CACHE_HOME")
@@ -40,10 +40,10 @@ def user_directory() -> Path:
 
 
 def danger(directory: Path) -> str | None:
-    """Return how others could put files into a directory; None where they cannot.
+    """Return a text that says how other users could put files into a directory; None if they cannot.
 
-    They can if it or what it stands in is theirs to change. In a directory with the sticky bit, as /tmp, nobody can
-    replace what is another's.
+    They can if they may write to it or to one of its parents. A parent with the sticky bit, such as /tmp, is safe:
+    nobody can replace another user's files there.
     """
     directory = directory.resolve()
     info = directory.stat()
@@ -61,18 +61,18 @@ def danger(directory: Path) -> str | None:
 
 
 def find(directory: Path, key: str) -> Path | None:
-    """Return the library of that key, if there is one that is whole and the user's own; anything else is left aside."""
-    of_key = f"native-{key}-"  # by hand, as `glob` takes ten times as long in a directory of some hundred files
+    """Return the path of a library with that key that is complete and owned by the user; None if there is none."""
+    of_key = f"native-{key}-"  # not by `glob`, which takes ten times as long in a directory of some hundred files
     names = sorted(name for name in os.listdir(directory) if name.startswith(of_key) and name.endswith(".so"))
     found = next((directory / name for name in names if _is_sound(directory / name)), None)
     if found is not None:
-        with suppress(OSError):  # a directory that may be read alone
+        with suppress(OSError):  # the directory may be read-only
             _mark_as_used(found)
     return found
 
 
 def keep(made: Path, directory: Path, key: str) -> Path:
-    """Move a library into the directory, in one go, under the name by which it is found; return its path."""
+    """Move a library into the directory under its final name, atomically; return its path."""
     made.chmod(stat.S_IRWXU)
     path = directory / f"native-{key}-{_checksum(made.read_bytes())}.so"
     made.replace(path)
@@ -80,15 +80,15 @@ def keep(made: Path, directory: Path, key: str) -> Path:
 
 
 def _mark_as_used(path: Path) -> None:
-    """Let `remove_old` know, once a day, that a library is in use."""
+    """Update the time stamp of a library that is in use, at most once a day, for `remove_old`."""
     if _age(path) > DAY:
         os.utime(path)
 
 
 def remove_old(directory: Path) -> None:
-    """Remove libraries that no process has loaded for half a year, and what compilations that were killed left.
+    """Remove libraries that no process has loaded for half a year, and files of compilations that were killed.
 
-    Such libraries are of other versions, compilers and machines. What cannot be removed stays.
+    Such libraries belong to other versions, compilers or machines. Files that cannot be removed stay.
     """
     for path in [*directory.iterdir()]:
         with suppress(OSError):
@@ -106,9 +106,9 @@ def _age(path: Path) -> float:
 
 @contextmanager
 def alone(directory: Path, key: str) -> Iterator[None]:
-    """Let one process, and one thread, at a time do something for a key; others wait, for `LONGEST` at most.
+    """Return a context that one process, and one thread, at a time enters for a key; others wait up to `LONGEST` s.
 
-    Where the file system knows no locks nobody waits.
+    Nobody waits on a file system without locks.
 
     Raises
     ------
@@ -127,18 +127,18 @@ def alone(directory: Path, key: str) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a file that is locked for this process until it is closed; None where another one has it.
+    """Return the descriptor of a lock file, locked until it is closed; None if another process holds the lock.
 
-    The system unlocks it where a process ends in any way.
+    The system releases the lock when the process ends, in whatever way.
     """
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, stat.S_IRUSR | stat.S_IWUSR)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         there = path.stat()
-    except (BlockingIOError, FileNotFoundError):  # another has it, or had it and removed it meanwhile
+    except (BlockingIOError, FileNotFoundError):  # another process holds it, or has just released and removed it
         os.close(opened)
         return None
-    except OSError:  # no locks here
+    except OSError:  # the file system has no locks
         return opened
     if os.path.samestat(os.fstat(opened), there):
         return opened
@@ -149,7 +149,7 @@ def _locked(path: Path) -> int | None:
 def _is_sound(path: Path) -> bool:
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError:  # a link, or another's
+    except OSError:  # a symbolic link, or not readable
         return False
     with open(opened, "rb") as file:
         info = os.fstat(opened)

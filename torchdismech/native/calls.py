@@ -1,4 +1,7 @@
-"""Calls of compiled functions, one after the other by compiled code (`calls.cpp`): Python takes as long as they do."""
+"""Tables of calls of compiled functions, which compiled code (`calls.cpp`) makes one after the other.
+
+For small tensors a call from Python takes as long as the function itself.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,16 @@ __all__ = ["CallTable", "CompiledCall", "CallSequence", "compiled_call", "unless
 
 @dataclass(frozen=True)
 class CompiledCall:
-    """A call of a compiled function.
+    """A call of a compiled function with fixed arguments.
 
     Attributes
     ----------
     function : of a library that stays loaded.
-    arguments : whole numbers and addresses.
-    expected : what it has to return; None where it returns nothing.
-    otherwise : is called with what the call returned instead, and `given`; it raises an error, or mends what is amiss,
-        and the calls that follow go on.
-    given : stays as long as the call does.
+    arguments : integers and addresses.
+    expected : the value that the function has to return; None where it returns nothing.
+    otherwise : called as `otherwise(returned, *given)` if the function returns another value. It raises an error, or
+        does what is left to do, after which the next calls are made.
+    given : objects for `otherwise`; they live as long as the call.
     """
 
     function: Callable
@@ -46,13 +49,18 @@ class CompiledCall:
             self.unexpected(returned)
 
     def unexpected(self, returned: int) -> None:
-        """Do what is to be done where a call returned something else than expected."""
+        """Call `otherwise`, after the function has returned something else than expected."""
         assert self.otherwise is not None
         self.otherwise(returned, *self.given)
 
 
 def compiled_call(work: Callable) -> CompiledCall | None:
-    """Return work as a call that compiled code can make; None if it is no compiled function with a few integers."""
+    """Return work as a call that compiled code can make; None if it is no compiled function with integer arguments.
+
+    Parameters
+    ----------
+    work : any callable; a `partial` of a ctypes function can be converted.
+    """
     if isinstance(work, CompiledCall):
         return work
     function: type = ctypes._CFuncPtr  # type: ignore[attr-defined]
@@ -67,9 +75,9 @@ def compiled_call(work: Callable) -> CompiledCall | None:
 
 
 def unless_all(flags: Tensor, work: Callable[..., Any], writes: Sequence[Tensor], reads: Sequence[Tensor]) -> None:
-    """Do work(*writes, *reads) where not all flags (n,) hold, now and in every replay of a tape that is being recorded.
+    """Call work(*writes, *reads) unless all flags (n,) are True, now and in every replay of a tape being recorded.
 
-    Compiled code reads the flags, so a tape goes through Python only if there is work to do.
+    Compiled code reads the flags, so a replay goes through Python only if there is work to do.
 
     Raises
     ------
@@ -88,13 +96,13 @@ CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int64)
 
 
 class _CalledBack:
-    """Work in Python, to be called by compiled code; `call` returns whether no error was raised.
+    """Python work as a function that compiled code can call; `call` returns 1 if no error was raised, else 0.
 
-    Signals that are held back are answered before the work.
+    Signals that are held back (`system/interrupts.py`) are answered before the work.
 
     Parameters
     ----------
-    raised : takes errors, as compiled code could not pass them on.
+    raised : list to which errors are appended, as compiled code cannot pass them on.
     """
 
     def __init__(self, work: Callable[[], Any], raised: list[BaseException]):
@@ -112,17 +120,17 @@ class _CalledBack:
 
 
 class CallTable:
-    """Calls as compiled code reads them.
+    """A table of calls in memory, as compiled code reads it.
 
     Parameters
     ----------
-    work : calls of compiled code, and others.
+    work : compiled calls, and Python callables, which compiled code calls back.
 
     Attributes
     ----------
-    calls : one after the other.
+    calls : all of them as compiled calls, in order.
     address : of the table.
-    calls_back : whether there are others, which work on the numbers of tensors alone.
+    calls_back : whether some are Python callables. These may change the numbers of tensors, and nothing else.
     """
 
     def __init__(self, work: Sequence[CompiledCall | Callable[[], Any]]):
@@ -139,10 +147,10 @@ class CallTable:
         self.address: int = self._table.ctypes.data
 
     def raise_errors(self, unexpected: int) -> None:
-        """Raise what work in Python raised, where compiled code ended at the function of this address.
+        """Raise the error of a Python callable, after compiled code ended at the function of address `unexpected`.
 
-        An interrupt by another thread that came before that work had begun is heard by nobody but the function that
-        returned: ctypes prints it. Signals are to be held back in these calls.
+        Signals have to be held back during the calls. An interrupt that another thread sent before the callable had
+        begun leaves no error here, because ctypes prints it and goes on; it is raised as KeyboardInterrupt.
         """
         if self._raised:
             raise self._raised.pop()
@@ -151,7 +159,7 @@ class CallTable:
 
 
 class CallSequence:
-    """Calls, one after the other.
+    """Compiled calls that are made one after the other by a single call from Python.
 
     Raises
     ------

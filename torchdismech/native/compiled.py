@@ -1,6 +1,6 @@
-"""Compiled code for what torch has no fast operation for: the C++ files beside this one, and how it is called.
+"""Access to the compiled code of the C++ files in this package, for what torch has no fast operation for.
 
-It needs a C++ compiler, GCC or clang; `build.py` compiles at the first use.
+It needs a C++ compiler, GCC or clang; `build.py` compiles the files at their first use.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from torchdismech.native.taping import taped
 __all__ = ["SLOWER", "Library", "address", "compiled_source", "function_of", "in_threads", "library"]
 
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
-# Products are rounded before they are added. A compiler joins both in some places and not in others, so that two loops
-# of the same formulas, of which one finds more than the other, would differ in the last bits, on some machines.
+# Forbids fused multiply-add. The compiler would use it in some places and not in others, so that two generated loops
+# with the same formulas, one of which has more outputs, would differ in the last bits on some machines.
 LOOP_FLAGS = ("-ffp-contract=off",)
 SLOWER = "steps on a CPU take up to 80 times as long without it"  # 16 of 41 nodes: 30 times, 256 of 9: 16 times
 
 
 @dataclass(frozen=True)
 class Library:
-    """The compiled code.
+    """The compiled code of this package.
 
     Attributes
     ----------
     code : its functions.
-    made_by : the compiler and the flags that matter.
-    vector_bytes : size of the vectors that it works with.
+    made_by : the compiler and its main flags, for messages.
+    vector_bytes : size of the vectors that the code works with.
     """
 
     code: ctypes.CDLL
@@ -47,19 +47,19 @@ class Library:
     vector_bytes: int
 
     def lanes(self, dtype: torch.dtype) -> int:
-        """Return how many matrices share a vector."""
+        """Return how many numbers of a dtype a vector holds: as many matrices are factored together."""
         return self.vector_bytes // dtype.itemsize
 
 
 @LookedForOnce
 def library() -> Library:
-    """Return the compiled code; the first call of a process looks for it in the cache or compiles it.
+    """Return the compiled code; the first call in a process loads it from the cache or compiles it.
 
-    Where it cannot be had that call warns of it.
+    If it is not available, the first call also warns.
 
     Raises
     ------
-    Unavailable : if there is no compiler, it fails, what it makes can be written nowhere, or plain torch is asked for.
+    Unavailable : if there is no compiler, it fails, its output cannot be written, or plain torch is asked for.
     """
     refuse_if_plain()
     try:
@@ -74,10 +74,7 @@ def library() -> Library:
 
 
 def function_of(name: str, dtype: torch.dtype | None = None) -> Callable | None:
-    """Return a compiled function, the one for this dtype if a dtype is given; None where there is none.
-
-    Then torch has to do the same, which is slower.
-    """
+    """Return a compiled function, that for `dtype` if one is given; None if torch has to do the same, more slowly."""
     try:
         code = library().code
     except Unavailable:
@@ -89,7 +86,7 @@ def function_of(name: str, dtype: torch.dtype | None = None) -> Callable | None:
 
 
 def compiled_source(text: str) -> ctypes.CDLL:
-    """Return the compiled code of a generated source, from the cache or compiled now.
+    """Return the library of a generated source, from the cache or compiled now.
 
     Raises
     ------
@@ -107,10 +104,18 @@ def in_threads(
     reads: Sequence[Tensor] = (),
     writes: Sequence[Tensor] | None = None,
 ) -> None:
-    """Call function(*arguments, first, last) for all of `parts`, by as many threads as torch uses, at most `most`.
+    """Call function(*arguments, first, last) on ranges that cover all `parts`, by as many threads as torch uses.
 
-    Tensors and arrays are handed over by their addresses; they have to be contiguous. `reads` are tensors that the
-    function knows by other ways; `writes` as for `taped`.
+    If a tape is being recorded, the call becomes part of it.
+
+    Parameters
+    ----------
+    function : a compiled function.
+    arguments : tensors and arrays, which are passed by address and have to be contiguous, and numbers.
+    parts : number of parts that threads may share.
+    most : largest number of threads.
+    reads : further tensors that the function reads, by addresses in its arguments.
+    writes : as for `taped`.
     """
     given = tuple(map(address, arguments))
     threads = 1 if most < 2 else min(torch.get_num_threads(), parts, most)
@@ -120,18 +125,18 @@ def in_threads(
 
 
 def _divided(function: Callable, parts: int, threads: int) -> None:
-    """Call function(first, last) for all parts by so many threads."""
+    """Call function(first, last) for all parts by `threads` threads."""
     ends = [parts * k // threads for k in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:  # ctypes lets go of the interpreter during a call
+    with ThreadPoolExecutor(threads) as pool:  # ctypes releases the interpreter lock during a call
         list(pool.map(function, ends[:-1], ends[1:]))
 
 
 def address(argument: Tensor | np.ndarray | float | None) -> float | None:
-    """Return where the numbers of a tensor or array stand in memory; anything else as it is.
+    """Return the address of the numbers of a tensor or array; anything else is returned as it is.
 
     Raises
     ------
-    InputError : the tensor is not on the CPU, whose code would end the process there.
+    InputError : the tensor is not on the CPU; compiled code would crash the process at its address.
     """
     if isinstance(argument, Tensor):
         if not argument.is_cpu:

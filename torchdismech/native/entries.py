@@ -1,6 +1,6 @@
-"""Codes in the tables of the band kernels, for numbers that do not start as an entry of the matrix."""
+"""Codes in the index tables of the band kernels, in place of the index of a matrix entry."""
 
 __all__ = ["ONE", "ZERO"]
 
-ZERO = -1  # the number starts as 0
-ONE = -2  # it starts as 1: the diagonal of lines that are there only to fill up the last group
+ZERO = -1  # the number is 0 before the elimination
+ONE = -2  # the number is 1: the diagonal of padding lines

@@ -1,8 +1,8 @@
-"""The kernels for GPUs (`triton_kernels.py`), where Triton is at hand: torch for CUDA on Linux brings it along.
+"""Access to the kernels for GPUs (`triton_kernels.py`). They need Triton, which torch for CUDA on Linux includes.
 
-A kernel is compiled at its first launch for a device, a type and a bandwidth, which takes seconds, and kept in Triton's
-cache directory ($TRITON_CACHE_DIR or ~/.triton). With TRITON_INTERPRET=1 in the environment of a process Triton
-interprets them, on CPU tensors too: very slow, but it shows what they compute on any machine.
+A kernel is compiled at its first launch for a device, a dtype and a bandwidth, which takes seconds, and stored in
+Triton's cache directory ($TRITON_CACHE_DIR or ~/.triton). With TRITON_INTERPRET=1 in the environment of a process,
+Triton interprets the kernels, also on CPU tensors: very slow, but it shows on any machine what they compute.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torchdismech.native.availability import LookedForOnce, Unavailable, refuse_
 
 __all__ = ["LANES", "Kernels", "kernels"]
 
-LANES = 32  # robots of a program of the kernels for bands: one warp
-# Programs of `sum_rows`: wide enough for two numbers a lane; and terms in flight, of which most rows have few.
+LANES = 32  # robots in a program of the band kernels: one warp
+# Size of the programs of `sum_rows`, two numbers for each lane, and the terms loaded at once, as most rows have few.
 SUM_LANES, SUM_WARPS, SUM_TERMS = 256, 4, 4
-OLDEST = (3, 3)  # Triton whose kernels may hold tuples in loops
+OLDEST = (3, 3)  # oldest Triton whose kernels may carry tuples through loops
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels.
+    """The Triton kernels of this package.
 
     Attributes
     ----------
     code : the module `triton_kernels`.
     version : of Triton.
-    interpreted : whether they run on CPU tensors, interpreted.
+    interpreted : whether Triton interprets them, so that they run on CPU tensors, too.
     """
 
     code: ModuleType
@@ -41,7 +41,7 @@ class Kernels:
     interpreted: bool
 
     def libraries(self) -> tuple[ModuleType, ModuleType]:
-        """Return Triton, and its functions such as sines, for generated kernels."""
+        """Return the modules of Triton and of its mathematical functions, for generated kernels."""
         return importlib.import_module("triton"), importlib.import_module("triton.language.extra.libdevice")
 
     def sum_rows(self, starts: Tensor, sources: Tensor, weights: Tensor, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Kernels:
         y = x.new_empty(len(starts) - 1, x.shape[1])
         if y.numel():
             with torch.cuda.device_of(x):
-                # Rows come first in the order of programs: those of the same robots share what they read in the cache.
+                # rows come first in the order of programs, so that rows of the same robots find x in the cache
                 self.code.sum_rows[(len(y), -(-y.shape[1] // SUM_LANES))](
                     starts, sources, weights, x, y, y.shape[1], TERMS=SUM_TERMS, LANES=SUM_LANES, num_warps=SUM_WARPS
                 )
@@ -59,7 +59,7 @@ class Kernels:
 
 @LookedForOnce
 def kernels() -> Kernels:
-    """Return the kernels; the first call of a process imports Triton.
+    """Return the kernels; the first call in a process imports Triton.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Work whose time is calls, recorded: on a GPU as a CUDA graph, all its launches at once; on a CPU as a tape."""
+"""Recordings of functions whose time is spent in calls: on a GPU as CUDA graphs, on a CPU as tapes."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from torchdismech.native.taping import NumbersRead
 
 __all__ = ["Graph", "Recording", "Unrecordable", "memory_pool", "recorded"]
 
-# Runs before a recording: the first compiles kernels, copies tables to the device and sizes workspaces, none of which a
-# graph can hold; one more finds all of that done.
+# Runs before a recording. The first compiles kernels, copies tables to the device and allocates workspaces, none of
+# which a graph can hold; the second makes sure that nothing of this is left to do.
 WARM_UPS = 2
 
 T = TypeVar("T")
 
 
 class Unrecordable(InputError):
-    """A function cannot be recorded: the message says what it does that a recording cannot hold."""
+    """A function cannot be recorded: the message says which of its operations a recording cannot hold."""
 
 
 @dataclass(frozen=True)
 class Graph(Generic[T]):
-    """The launches of a function on a GPU, and the tensors that it made and returned, which each replay writes anew."""
+    """A CUDA graph of a function, and the tensors that it returned, which each replay overwrites."""
 
     graph: torch.cuda.CUDAGraph
     outputs: T
-    reads: ClassVar[frozenset[int] | None] = None  # as of `Tape`: it may read all
+    reads: ClassVar[frozenset[int] | None] = None  # as of `Tape`: it may read any storage
 
     def replay(self) -> T:
-        """Hand the launches over, on the current stream; return the outputs. The host waits for nothing."""
+        """Launch the graph on the current stream; return the outputs. The host does not wait."""
         self.graph.replay()
         return self.outputs
 
@@ -45,24 +45,24 @@ Recording = Graph[T] | Tape[T]
 
 
 def memory_pool(device: torch.device) -> Any:
-    """Return memory for recordings that are replayed one after the other.
+    """Return a memory pool for recordings that are replayed one after the other, so that they share temporary memory.
 
-    They share what they need on the way only. What one of them leaves for another has to be held on to in Python.
+    A tensor that one of them leaves for another has to be held in Python.
     """
     return torch.cuda.graph_pool_handle() if device.type == "cuda" else Pool()
 
 
 def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Recording[T]:
-    """Return the launches of a function on a GPU, its operations on a CPU, after some runs of it.
+    """Return a recording of a function, after some runs of it: a CUDA graph on a GPU, a tape on a CPU.
 
-    A replay runs the same on the same memory. So the function may depend on the numbers of tensors that stay where they
-    are and are written in place, but neither on anything else that changes nor on what the host would have to wait for.
-    It may take gradients of what it does itself; autograd does not follow a replay. The outputs hold no numbers before
-    the first replay.
+    A replay runs the same operations on the same memory. So the function may depend on the numbers of tensors that keep
+    their addresses and are written in place, but neither on anything else that changes nor on numbers that the host
+    would have to wait for. It may compute gradients inside; autograd does not follow a replay. Before the first replay
+    the outputs are undefined.
 
     Parameters
     ----------
-    pool : a `memory_pool`; None: one of its own.
+    pool : a `memory_pool`; None: a new one.
 
     Raises
     ------
@@ -85,11 +85,11 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
         graph = torch.cuda.CUDAGraph()
         here = torch.cuda.current_stream()
         try:
-            # other threads may go on allocating meanwhile; where a capture fails, torch would leave its stream current
+            # thread_local lets other threads allocate meanwhile; `here` restores the stream if the capture fails
             with torch.cuda.stream(here), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = function()
         except torch.OutOfMemoryError:
-            raise  # no fault of the function: with fewer robots it can be captured
+            raise  # not the function's fault: with fewer robots it can be captured
         except RuntimeError as error:
             raise Unrecordable(
                 f"{name}: cannot be captured in a CUDA graph ({str(error).splitlines()[0]}); it must not read "
@@ -101,10 +101,10 @@ def recorded(function: Callable[[], T], device: torch.device, pool: Any) -> Reco
 
 @contextmanager
 def _decompositions_that_do_not_wait() -> Iterator[None]:
-    """Let torch decompose matrices by cuSOLVER and cuBLAS alone.
+    """Return a context in which torch decomposes matrices by cuSOLVER and cuBLAS alone.
 
-    Left to itself it may hand batches to MAGMA (`cholesky_solve`, LU of some sizes), which waits for the device: no
-    graph can hold that. This is a setting of the whole process.
+    By default it may call MAGMA for batches (`cholesky_solve`, LU of some sizes), which waits for the device, so that
+    no graph can hold it. This is a setting of the whole process.
     """
     before = torch.backends.cuda.preferred_linalg_library()
     torch.backends.cuda.preferred_linalg_library("cusolver")
@@ -116,7 +116,7 @@ def _decompositions_that_do_not_wait() -> Iterator[None]:
 
 def _taped(function: Callable[[], T], name: str, pool: Pool) -> Tape[T]:
     with torch.no_grad():
-        function()  # makes tables that stay
+        function()  # so that tables which are made at the first call exist already
     try:
         return recorded_on_tape(function, pool)
     except NumbersRead as error:

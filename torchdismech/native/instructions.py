@@ -1,8 +1,8 @@
-"""Instructions of tapes: operations on tensors that stay where they are, which compiled code carries out.
+"""Instructions of tapes: encoded operations on tensors at fixed addresses, which compiled code carries out.
 
-For tensors of a few thousand numbers a call of torch takes longer than what it does. Here an operation is encoded once,
-by the addresses and strides of its operands, and one call of the interpreter (`instructions.cpp`) carries out any
-number of them. `lowering.py` says which operations of torch have instructions.
+For tensors of a few thousand numbers a call of torch takes longer than its arithmetic. Here an operation is encoded
+once, by the addresses and strides of its operands, and one call of the interpreter (`instructions.cpp`) carries out any
+number of operations. `lowering.py` says which operations of torch have instructions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torchdismech.native.compiled import library
 
 __all__ = ["REALS", "TYPES", "Instructions", "NoInstruction", "address_offset", "interpreted"]
 
-# in the order of instructions.cpp
+# in the order of `Code` in instructions.cpp
 CODES = (
     *("copy", "gather", "scatter", "add_at", "where"),
     *("neg", "abs", "reciprocal", "square", "not"),
@@ -29,29 +29,29 @@ CODES = (
 CODE = {name: k for k, name in enumerate(CODES)}
 TYPES = {torch.float64: 0, torch.float32: 1, torch.int64: 2, torch.bool: 3}
 REALS = (torch.float64, torch.float32)
-# The numbers of an instruction, as in `Instruction` of instructions.cpp: code, type, made, indexed_stride and
-# indexed_size; the sizes of `DIMS` dimensions; and of each operand, the one that is written first, the address and the
-# strides in bytes.
+# An instruction is a row of integers, laid out as `Instruction` in instructions.cpp: code, type, made, indexed_stride
+# and indexed_size; the sizes of `DIMS` dimensions; and for each operand, of which the first is written, its address and
+# its strides in bytes.
 DIMS, OPERANDS = 4, 4
 HEAD, OPERAND = 5 + DIMS, 1 + DIMS
 WIDTH = HEAD + OPERANDS * OPERAND
 ADDRESSES = [HEAD + operand * OPERAND for operand in range(OPERANDS)]
-SHORT = 8  # numbers of a line that is not worth beginning
+SHORT = 8  # length of the last dimension below which the interpreter's inner loop runs along the last but one
 
 Layout = tuple[Sequence[int], Sequence[int], torch.dtype]  # shape, strides and dtype of a tensor
 
 
 class NoInstruction(Exception):
-    """There is no instruction for an operation: torch has to do it."""
+    """An operation has no instruction, so that torch has to do it."""
 
 
 class Instructions:
-    """Instructions, one after the other.
+    """A list of instructions.
 
     Attributes
     ----------
-    encoded : of each its numbers (WIDTH,), as `instructions.cpp` reads them.
-    held : tensors that they made themselves or read; of all others they know the addresses alone.
+    encoded : the integers (WIDTH,) of each instruction, as `instructions.cpp` reads them.
+    held : tensors that were made for the instructions and have to live as long; of others only addresses are known.
     """
 
     def __init__(self) -> None:
@@ -59,15 +59,16 @@ class Instructions:
         self.held: list[Tensor] = []
 
     def add(self, name: str, out: Tensor, *read: Tensor, indexed_stride: int = 0, indexed_size: int = 0) -> None:
-        """Add an operation that writes `out`; what it reads broadcasts to that.
+        """Append an operation that writes `out`; the tensors that it reads broadcast to the shape of `out`.
 
         Parameters
         ----------
-        indexed_stride, indexed_size : of the dimension that an index goes along, in bytes and in numbers.
+        name : one of `CODES`.
+        indexed_stride, indexed_size : stride in bytes and size of the dimension that an index selects from.
 
         Raises
         ------
-        NoInstruction : for these types and dimensions.
+        NoInstruction : there is none for these dtypes or so many dimensions.
         """
         if out.numel():
             operands = (out, *read)
@@ -77,7 +78,7 @@ class Instructions:
             self.encoded.append(instruction)
 
     def operand(self, value: Tensor | float, dtype: torch.dtype) -> Tensor:
-        """Return a number or a tensor as a tensor of this type that instructions can read, converted if need be."""
+        """Return a number or tensor as a tensor of this dtype, which an instruction converts in each run if needed."""
         if isinstance(value, Tensor) and value.dtype == dtype:
             return value
         if isinstance(value, Tensor):
@@ -90,7 +91,7 @@ class Instructions:
 
 
 def interpreted(parts: Sequence[Instructions]) -> CompiledCall:
-    """Return the call that carries out all instructions of some parts, in turn.
+    """Return a call of the interpreter that carries out all instructions of some lists, in order.
 
     Raises
     ------
@@ -102,7 +103,13 @@ def interpreted(parts: Sequence[Instructions]) -> CompiledCall:
 
 
 def address_offset(number: int, operand: int) -> int:
-    """Return where the address of an operand of an instruction stands in the table of a call [bytes from its begin]."""
+    """Return the offset [bytes] of the address of an operand in the table of an `interpreted` call.
+
+    Parameters
+    ----------
+    number : index of the instruction.
+    operand : index of the operand.
+    """
     return 8 * (number * WIDTH + ADDRESSES[operand])
 
 
@@ -115,11 +122,11 @@ def _refuse(done: int, table: np.ndarray) -> None:
 
 @lru_cache(1024)
 def _without_addresses(name: str, layouts: tuple[Layout, ...], indexed_stride: int, indexed_size: int) -> np.ndarray:
-    """Return the numbers of an instruction, of which the addresses are still zero.
+    """Return the integers of an instruction with zeros in place of the addresses.
 
     Parameters
     ----------
-    layouts : of what is written, and of all that is read.
+    layouts : of the tensor that is written, then of those that are read.
     """
     (shape, _, made), *read = layouts
     if any(dtype not in TYPES for _, _, dtype in layouts):
@@ -127,7 +134,7 @@ def _without_addresses(name: str, layouts: tuple[Layout, ...], indexed_stride: i
     kind = read[-1][2] if name == "where" else read[0][2]
     of_operands = [_broadcast_strides(*own, shape) for own in layouts]
     written = of_operands[0]
-    if name in ("scatter", "add_at"):  # a step along the index is one from place to place
+    if name in ("scatter", "add_at"):  # along the index, the memory written is apart by the stride of that dimension
         by_index = of_operands[2]
         written = [indexed_stride if index else step for step, index in zip(written, by_index, strict=True)]
     sizes, strides = _collapsed(shape, of_operands, written)
@@ -139,20 +146,20 @@ def _without_addresses(name: str, layouts: tuple[Layout, ...], indexed_stride: i
 def _broadcast_strides(
     own: Sequence[int], strides: Sequence[int], dtype: torch.dtype, shape: Sequence[int]
 ) -> list[int]:
-    """Return the bytes from one number of a tensor to the next, as it broadcasts to a shape."""
+    """Return the strides [bytes] of a tensor of shape `own` as it broadcasts to `shape`; 0 where it is repeated."""
     steps = [step * dtype.itemsize if size != 1 else 0 for size, step in zip(own, strides, strict=True)]
     return [0] * (len(shape) - len(own)) + steps
 
 
 def _collapsed(shape: Sequence[int], strides: list[list[int]], written: list[int]) -> tuple[list[int], list[list[int]]]:
-    """Return the same sizes and strides in `DIMS` dimensions: the shortest steps last, joined where possible.
+    """Return sizes and strides of the operation in `DIMS` dimensions: joined, and sorted by falling strides.
 
-    Where lines along the last dimension would be short, those along the last but one are taken.
+    The interpreter's inner loop runs along the last dimension. If that would be short, the last two are exchanged.
 
     Parameters
     ----------
-    strides : of each operand.
-    written : steps in what is written, by which dimensions are put in order first.
+    strides : strides [bytes] of each operand.
+    written : strides of the memory that is written, by which dimensions are sorted first.
     """
     by_steps = [written, *strides]
     order = sorted((k for k, size in enumerate(shape) if size > 1), key=lambda k: [-abs(s[k]) for s in by_steps])
@@ -168,7 +175,7 @@ def _collapsed(shape: Sequence[int], strides: list[list[int]], written: list[int
     if len(sizes) > DIMS:
         raise NoInstruction("too many dimensions")
     if len(sizes) > 1 and sizes[-1] < SHORT < sizes[-2]:
-        sizes[-2:], steps[-2:] = sizes[:-3:-1], steps[:-3:-1]  # a line takes longer than its numbers
+        sizes[-2:], steps[-2:] = sizes[:-3:-1], steps[:-3:-1]  # beginning a line takes longer than its few numbers
     transposed = _transposed_dimension(steps)
     if transposed is not None:
         sizes.insert(-1, sizes.pop(transposed))
@@ -178,9 +185,9 @@ def _collapsed(shape: Sequence[int], strides: list[list[int]], written: list[int
 
 
 def _transposed_dimension(steps: list[list[int]]) -> int | None:
-    """Return a dimension, before the last two, along which numbers that are read lie closest; None: there is none.
+    """Return a dimension before the last two along which some operand has its smallest stride; None if there is none.
 
-    Lines that are next to each other along it are read together.
+    Moved to the last but one place, it lets the interpreter read neighbouring lines of that operand together.
     """
     for step in zip(*steps, strict=True):
         nearest = min((k for k, size in enumerate(step) if size), key=lambda k: abs(step[k]), default=len(steps))

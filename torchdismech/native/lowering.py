@@ -1,4 +1,4 @@
-"""Operations of torch on a CPU, lowered to instructions (`instructions.py`) where these do the same to the last bit."""
+"""Lowering of torch's CPU operations to instructions (`instructions.py`), where these give the same bits."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from torchdismech.native.torch_calls import TorchCall
 
 __all__ = ["lowered"]
 
-FEW_ADDENDS = 3  # numbers that torch adds one after the other, however they lie
+FEW_ADDENDS = 3  # longest sum that torch adds one by one, whatever the strides
 
-# Torch's names of operations, and the names of their instructions. Only what rounds alike has one: a square root of
-# torch is at times off by one in the last place.
+# Torch's names of operations, and the names of their instructions. Only operations that round as torch does have one: a
+# square root of torch, for example, is at times off by one in the last place.
 UNARY = {"neg": "neg", "abs": "abs", "reciprocal": "reciprocal", "clone": "copy", "_to_copy": "copy"}
 ARITHMETIC = ("add", "sub", "mul", "div", "maximum", "minimum")
 COMPARISONS = ("eq", "ne", "lt", "le")
-SWAPPED = {"gt": "lt", "ge": "le"}  # the same as other comparisons of exchanged operands
+SWAPPED = {"gt": "lt", "ge": "le"}  # instruction that does the same with exchanged operands
 LOGIC = {"bitwise_and": "and", "bitwise_or": "or", "logical_and": "and", "logical_or": "or"}
 OF_REALS = ("abs", "reciprocal", "div")
-# keywords of torch's operations that say where and how results lie in memory, which the results themselves show
+# keywords of torch's operations about the memory of the result, which the result itself shows
 OF_RESULTS = ("out", "dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking")
 
 
 def lowered(call: TorchCall) -> Instructions:
-    """Return the instructions that write the result of an operation anew.
+    """Return the instructions that compute an operation again into the memory of its result.
 
     Raises
     ------
-    NoInstruction : there are none that do.
+    NoInstruction : there are none for this operation.
     """
     name = call.name.removesuffix("_") if call.in_place else call.name
     if name not in LOWERINGS:
@@ -46,7 +46,7 @@ def lowered(call: TorchCall) -> Instructions:
     return code
 
 
-# ---- functions that add the instructions of an operation: (code, out, *args of torch) -------------------------------
+# ---- functions that append the instructions of an operation to `code`: (code, out, *args of torch) ------------------
 
 
 def _unary(name: str) -> Callable:
@@ -126,7 +126,7 @@ def _zeros(code: Instructions, out: Tensor, _: Tensor) -> None:
 
 
 def _gather(code: Instructions, out: Tensor, source: Tensor, dim: int, index: Tensor) -> None:
-    """Write `out` as the parts of `source` along a dimension that an index (K,) says."""
+    """Write to `out` the slices of `source` along a dimension that an index (K,) selects."""
     if index.dim() != 1 or index.dtype != torch.int64 or not source.dim() or source.dtype != out.dtype:
         raise NoInstruction("gather")
     whole = source.narrow(dim, 0, min(1, source.shape[dim])).expand_as(out) if source.numel() else source
@@ -134,14 +134,14 @@ def _gather(code: Instructions, out: Tensor, source: Tensor, dim: int, index: Te
 
 
 def _scatter(code: Instructions, out: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
-    """Write values (K along a dimension) to the parts of `out` that an index (K,) says."""
+    """Write values (K along a dimension) to the slices of `out` that an index (K,) selects."""
     if index.dim() != 1 or index.dtype != torch.int64 or not out.dim() or values.dtype != out.dtype:
         raise NoInstruction("scatter")
     _write_indexed(code, "scatter", out, dim, index, values)
 
 
 def _write_indexed(code: Instructions, name: str, out: Tensor, dim: int, index: Tensor, values: Tensor) -> None:
-    """Do something with the parts of `out` along a dimension that an index (K,) says, and values for these."""
+    """Append an operation `name` on the slices of `out` that an index (K,) selects, with values for these."""
     shape = [*out.shape]
     shape[dim] = len(index)
     if out.numel():
@@ -156,7 +156,7 @@ def _write_indexed(code: Instructions, name: str, out: Tensor, dim: int, index: 
 
 
 def _index_along(index: Tensor, dim: int, dims: int) -> Tensor:
-    """Return an index (K,) as a tensor of so many dimensions that runs along one."""
+    """Return an index (K,) as a tensor of `dims` dimensions that runs along dimension `dim`."""
     return index.reshape([-1 if k == dim else 1 for k in range(dims)])
 
 
@@ -206,7 +206,7 @@ def _index_fill(
 def _slice_backward(
     code: Instructions, out: Tensor, gradient: Tensor, sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> None:
-    """Write the gradient by a tensor of which a slice was taken: the slice's gradient there, zero elsewhere."""
+    """Write the gradient by the tensor that was sliced: the slice's gradient there, zero elsewhere."""
     code.add("copy", out, code.operand(0, out.dtype))
     code.add("copy", torch.ops.aten.slice(out, dim, start, end, step), gradient)
 
@@ -219,13 +219,13 @@ def _select_backward(
 
 
 def _copy_unless_in_place(code: Instructions, out: Tensor, source: Tensor) -> None:
-    """Copy to `out` the tensor of which some parts are written next, unless the operation is in place."""
+    """Copy `source` to `out`, some slices of which are overwritten next, unless both are the same memory."""
     if out.data_ptr() != source.data_ptr():
         code.add("copy", out, source)
 
 
 def _single_index(indices: Sequence[Tensor | None]) -> tuple[int, Tensor]:
-    """Return the only index that is set, and its dimension before it."""
+    """Return the dimension of the only index that is not None, and the index."""
     found = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(found) != 1:
         raise NoInstruction("several indices")
@@ -247,7 +247,7 @@ def _stack(code: Instructions, out: Tensor, tensors: Sequence[Tensor], dim: int 
 
 
 def _reduction(name: str) -> Callable:
-    """Return a function that reduces some dimensions by an operation of two numbers."""
+    """Return a function that lowers a reduction of some dimensions by a binary operation `name`."""
 
     def lower(
         code: Instructions, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
@@ -268,7 +268,7 @@ def _reduction(name: str) -> Callable:
 def _sum(
     code: Instructions, out: Tensor, x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
 ) -> None:
-    """Write sums of whole numbers, or of few numbers: longer ones torch groups in ways of its own."""
+    """Write sums of integers, or of few real numbers: torch adds up longer sums of reals in another order."""
     if not x.numel() or not x.dim() or out.dtype not in (x.dtype, torch.int64):
         raise NoInstruction("sum")
     dims = _dimensions(x, dim)
@@ -280,12 +280,12 @@ def _sum(
 
 
 def _dimensions(x: Tensor, dim: int | Sequence[int] | None) -> list[int]:
-    """Return the dimensions that an operation goes over."""
+    """Return the dimensions that a reduction goes over: those in `dim`, or all."""
     return sorted({k % x.dim() for k in ([dim] if isinstance(dim, int) else dim or range(x.dim()))})
 
 
 def _with_reduced_dimensions(out: Tensor, dims: Sequence[int], keepdim: bool) -> Tensor:
-    """Return the result of an operation over some dimensions with these of size 1."""
+    """Return the result of a reduction with the reduced dimensions present, of size 1."""
     for k in () if keepdim else dims:
         out = out.unsqueeze(k)
     return out

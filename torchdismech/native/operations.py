@@ -1,4 +1,4 @@
-"""The operations that a tape keeps, and which of them its replays need."""
+"""Operations as a tape records them, and the selection of those that its replays need."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ __all__ = ["Operation", "needed_operations", "storages_read"]
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation, and the storages that it reads and writes, each known by the address at which it begins.
+    """A recorded operation, and the storages that it reads and writes, each known by the address where it begins.
 
     Attributes
     ----------
-    call : of torch, or other work; None where there are instructions, and where memory is taken with nothing in it.
-    reads : None if it may read any storage.
-    constant : whether it gives the same results each time that its storages hold the same.
-    overwrites : whether it writes all of its output and reads none of it.
-    instructions : that do what the operation does.
+    call : call that carries the operation out; None if there are instructions, or if it only allocates memory.
+    reads : storages that it reads; None if it may read any storage.
+    writes : storages that it writes.
+    constant : whether its results depend on nothing but the content of the storages that it reads.
+    overwrites : whether it writes the whole of its output and reads none of it.
+    instructions : instructions that carry the operation out; None if there are none.
     """
 
     call: Callable[[], Any] | None
@@ -35,19 +36,19 @@ class Operation:
 
 
 def needed_operations(operations: Sequence[Operation], outputs: Any, pool: Pool) -> Iterator[Operation]:
-    """Yield the operations whose results are used, without those that give the same numbers in each replay.
+    """Yield the operations whose results are used, without those whose results are the same in each replay.
 
     Parameters
     ----------
-    outputs : tensors that whoever replays the tape reads, and may write to.
-    pool : where results live that give way to later ones.
+    outputs : tensors that the caller of a replay reads, and may write to.
+    pool : memory of temporary results, which later results reuse.
     """
     writers: dict[int, int] = {}  # the only operation that writes to a storage; -1 where there are several
     for number, operation in enumerate(operations):
         for storage in operation.writes:
             writers[storage] = number if storage not in writers else -1
     changed_outside = storages_in(outputs)
-    constant: set[int] = set()  # storages that hold the same in each replay
+    constant: set[int] = set()  # storages whose content is the same in each replay
     used = _used(operations, outputs, pool)
     for number, operation in enumerate(operations):
         if not used[number]:
@@ -60,9 +61,10 @@ def needed_operations(operations: Sequence[Operation], outputs: Any, pool: Pool)
 
 
 def _used(operations: Sequence[Operation], outputs: Any, pool: Pool) -> list[bool]:
-    """Return for each operation whether something reads what it writes: a later one, or whoever has it at the end.
+    """Return for each operation whether its result may be read.
 
-    Backward passes evaluate a good deal of which they need the derivatives alone.
+    It may be read by a later operation, through a tensor that still exists, or in memory outside of the pool. Many
+    operations of backward passes compute values of which only the derivatives are used.
     """
     wanted = storages_in(outputs) | pool.taken()
     used = [False] * len(operations)
@@ -77,7 +79,7 @@ def _used(operations: Sequence[Operation], outputs: Any, pool: Pool) -> list[boo
 
 
 def storages_read(operations: Sequence[Operation], outputs: Any) -> frozenset[int] | None:
-    """Return the storages that operations read or that are outputs; None if they may read any."""
+    """Return the storages that operations read or that belong to outputs; None if any storage may be read."""
     read = set(storages_in(outputs))
     for operation in operations:
         if operation.reads is None:

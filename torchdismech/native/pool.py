@@ -1,6 +1,6 @@
-"""Memory that is used again: for tapes, whose operations work in what others left near the processor, and for matrices.
+"""Pool of memory that is reused: for the temporary results of tapes, which so stay in the cache, and for matrices.
 
-The system clears what it hands out anew, which for a large matrix takes as long as to fill it.
+The system clears fresh memory, which for a large matrix takes as long as to fill it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from torch import Tensor
 __all__ = ["Pool"]
 
 ALIGNMENT = 64  # bytes: a line of a cache, and the widest vector
-STEP = 8  # sizes between a power of two and the next, so that tensors of nearly one size share memory
+STEP = 8  # block sizes between two powers of two, so that tensors of nearly equal size share memory
 
 
 class Pool:
-    """Blocks of memory: each serves one tensor as long as Python holds that, and others afterwards.
+    """Blocks of memory, each of which serves one tensor while Python holds it, and other tensors afterwards.
 
-    Whoever runs the same operations in the same order again may do so by the addresses alone. So tapes that share a
-    pool are replayed one after the other, and what one of them leaves for another is held on to in Python. That keeps
-    it from tapes that are recorded later; an earlier one may work there, and is replayed when it has been read.
+    A tape is recorded with tensors from a pool and later replayed by their addresses alone, when Python no longer holds
+    the temporary ones. So tapes that share a pool have to be replayed one after the other, and a tensor that one tape
+    leaves for another has to be held in Python. Tapes recorded later then do not use its memory. An earlier tape may,
+    so it is to be replayed only after the tensor has been read.
 
     Attributes
     ----------
-    blocks : where all of them begin.
+    blocks : addresses of all blocks.
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[np.ndarray]] = {}  # blocks that no tensor lives in, by size; the last came last
+        self._free: dict[int, list[np.ndarray]] = {}  # blocks not in use, by size; the one freed last comes last
         self.blocks: set[int] = set()
 
     def __reduce__(self) -> tuple:
         return Pool, ()
 
     def numbers(self, count: int, dtype: torch.dtype) -> Tensor:
-        """Return so many numbers without any values yet, which begin where a line of a cache does."""
+        """Return an uninitialised tensor (count,) that begins at a cache line."""
         return torch.from_numpy(self._taken(count * dtype.itemsize)).view(dtype)
 
     def adopt(self, tensor: Tensor, keep_numbers: bool = True) -> None:
-        """Move a tensor, of which there is no view yet, to the pool."""
+        """Move the memory of a tensor to the pool; there must be no views of it yet."""
         storage = tensor.untyped_storage()
         if not storage.nbytes():
             return
@@ -52,16 +53,16 @@ class Pool:
         tensor.set_(own, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def owns(self, tensor: Tensor) -> bool:
-        """Return whether a tensor lives here."""
+        """Return whether the memory of a tensor belongs to the pool."""
         return tensor.untyped_storage().data_ptr() in self.blocks
 
     def taken(self) -> set[int]:
-        """Return where the blocks begin that tensors live in now."""
+        """Return the addresses of the blocks that tensors use now."""
         free = {block.ctypes.data for blocks in self._free.values() for block in blocks}
         return self.blocks - free
 
     def borrowed(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on the memory of one that lives here, without keeping others from that memory."""
+        """Return a tensor on the memory of one of the pool, which does not keep that memory from being reused."""
         storage = tensor.untyped_storage()
         block = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
         same = torch.from_numpy(np.ctypeslib.as_array(block)).untyped_storage()
@@ -69,10 +70,10 @@ class Pool:
         return empty.set_(same, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def _taken(self, size: int) -> np.ndarray:
-        """Return so many bytes of a block, which is free again when nothing holds them."""
+        """Return `size` bytes of a block, which is free again as soon as nothing holds these bytes."""
         size_of_block = _rounded(size)
         free = self._free.setdefault(size_of_block, [])
-        try:  # another thread may take the last one
+        try:  # not by asking for the length: another thread may take the last block in between
             block = free.pop()
         except IndexError:
             block = self._made(size_of_block)
@@ -89,6 +90,6 @@ class Pool:
 
 
 def _rounded(size: int) -> int:
-    """Return the size of the blocks that serve so many bytes."""
+    """Return the size of the blocks that serve tensors of `size` bytes."""
     step = max(ALIGNMENT, (1 << (size - 1).bit_length()) // (2 * STEP))
     return -(-size // step) * step

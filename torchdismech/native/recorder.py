@@ -1,4 +1,4 @@
-"""TapeRecorder: keeps what a function does to tensors on a CPU, operation by operation, while the function runs."""
+"""TapeRecorder: records the operations of a function on CPU tensors, one by one, while the function runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["NumbersRefused", "TapeRecorder"]
 
 aten = torch.ops.aten
 
-# operations that give memory with nothing in it
+# operations that only allocate memory
 EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 # operations whose result depends on shapes and plain numbers alone
 FILLED = {"full", "ones", "zeros", "full_like", "ones_like", "zeros_like", "new_full", "new_ones", "new_zeros"}
@@ -36,17 +36,18 @@ NUMBERS_ON_THE_HOST = (Tensor.numpy, Tensor.tolist, Tensor.__array__)
 
 
 class TapeRecorder(TorchDispatchMode):
-    """Keeps what is called, each operation in a form that writes where the recorded one did.
+    """Records each operation in a form that writes its results to the same memory again.
 
     Parameters
     ----------
-    pool : where what operations make is to live.
+    pool : memory for the results of operations.
 
     Attributes
     ----------
-    operations : one after the other.
-    held : tensors and other memory outside of the pool that operations know by their addresses.
-    looks_away : whether nothing is kept, as what is done is part of an operation that is kept as a whole.
+    operations : recorded so far, in order.
+    held : tensors and other objects outside of the pool whose memory operations know by address.
+    looks_away : whether operations are not recorded at present, because they are part of one that is recorded as a
+        whole.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -55,37 +56,37 @@ class TapeRecorder(TorchDispatchMode):
         self.held: list[Any] = []
         self.looks_away = False
         self._pool = pool
-        self._constant: set[int] = set()  # storages that hold the same in each replay, unless something writes to them
+        self._constant: set[int] = set()  # storages with the same content in each replay unless later ones write there
         try:
             library()
-            self._interprets = True  # compiled code is there to carry out instructions
+            self._interprets = True  # there is compiled code to carry out instructions
         except Unavailable:
             self._interprets = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing here is compiled by torch, whose compiler takes seconds to import
+        return False  # True would import torch's compiler, which takes seconds
 
     def __torch_dispatch__(self, func: OpOverload, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if self.looks_away:
             return func(*args, **kwargs)
         _refuse_reading(func, args)
-        with self._looking_away():  # what an operator of the library's own does is part of it
+        with self._looking_away():  # operations inside one of the library's operators are part of that operator
             result = func(*args, **kwargs)
         call = TorchCall(func, args, kwargs, result)
         self._hold((args, kwargs))
         if call.in_place:
             self._keep(call, call.reads, constant=False)
-        elif not storages_in(result) & call.reads:  # views stay what they are
+        elif not storages_in(result) & call.reads:  # views need no operation in a replay
             self._keep_new_tensors(call)
         return result
 
     def take(
         self, work: Callable[[], Any], given: tuple, reads: Sequence[Tensor] | None, writes: Sequence[Tensor] | None
     ) -> None:
-        """Keep work that torch does not see, and do it; see `taped`."""
-        if self.looks_away:  # it is part of other work
+        """Do work that torch does not see, and record it; see `taped`."""
+        if self.looks_away:  # it is part of an operation that is recorded as a whole
             work()
             return
         self._hold(given)
@@ -101,7 +102,7 @@ class TapeRecorder(TorchDispatchMode):
         self.operations.append(Operation(work, every, written, constant=False, overwrites=writes is not None))
 
     def _keep_new_tensors(self, call: TorchCall) -> None:
-        """Keep an operation that makes new tensors, which move to the pool if they are made in each replay."""
+        """Record an operation that makes new tensors, and move these to the pool unless they are constant."""
         empty = call.name in EMPTY or not any(tensor.numel() for tensor in call.results)
         reads = frozenset() if call.name in FILLED else call.reads
         constant = not empty and reads <= self._constant
@@ -117,9 +118,9 @@ class TapeRecorder(TorchDispatchMode):
             self._keep(call, reads, constant)
 
     def _keep(self, call: TorchCall, reads: frozenset[int], constant: bool) -> None:
-        """Keep an operation, as instructions where compiled code can do what it does."""
+        """Record an operation: as instructions if it has some, else as a call."""
         writes = call.writes
-        if call.name in FILLED and call.result.numel():  # the same number everywhere: a copy of it
+        if call.name in FILLED and call.result.numel():  # recorded as a copy of its number, which has an instruction
             number = call.result.flatten()[0].clone().expand_as(call.result)
             call = TorchCall(aten.clone.default, (number,), {}, call.result)
             self._hold(call.args)
@@ -128,7 +129,7 @@ class TapeRecorder(TorchDispatchMode):
         self.operations.append(Operation(again, reads, writes, constant, not call.in_place, instructions))
 
     def _instructions(self, call: TorchCall) -> Instructions | None:
-        """Return the instructions that do what an operation does; None where torch has to do it."""
+        """Return the instructions of an operation; None if torch has to do it."""
         if not self._interprets:
             return None
         try:
@@ -139,7 +140,7 @@ class TapeRecorder(TorchDispatchMode):
         return instructions
 
     def _borrowed(self, tree: Any) -> Any:
-        """Return tuples, lists and dicts with tensors of the pool borrowed from it, so that a tape keeps none alive."""
+        """Return a tree of arguments with borrowed tensors in place of the pool's, which a tape must not keep alive."""
         if isinstance(tree, Tensor):
             return self._pool.borrowed(tree) if self._pool.owns(tree) else tree
         if isinstance(tree, dict):
@@ -147,12 +148,12 @@ class TapeRecorder(TorchDispatchMode):
         return type(tree)(map(self._borrowed, tree)) if isinstance(tree, tuple | list) else tree
 
     def _hold(self, tree: Any) -> None:
-        """Hold on to tensors that are not in the pool: the operations know some of them by their addresses alone."""
+        """Keep tensors outside the pool alive, as the operations know some of them by their addresses alone."""
         self.held += [tensor for tensor in tensors_in(tree) if not self._pool.owns(tensor)]
 
     @contextmanager
     def _looking_away(self) -> Iterator[None]:
-        """Keep nothing of what is done meanwhile."""
+        """Return a context in which nothing is recorded."""
         self.looks_away = True
         try:
             yield
@@ -161,7 +162,7 @@ class TapeRecorder(TorchDispatchMode):
 
 
 class NumbersRefused(TorchFunctionMode):
-    """Refuses what takes numbers out of tensors unseen by operations."""
+    """Refuses methods such as `tolist`, which read numbers of tensors without an operation that the recorder sees."""
 
     def __init__(self, recorder: TapeRecorder):
         super().__init__()
@@ -174,7 +175,7 @@ class NumbersRefused(TorchFunctionMode):
 
 
 def _refuse_reading(func: OpOverload, args: tuple) -> None:
-    """Refuse an operation whose result, or the shape of it, is known from numbers alone."""
+    """Refuse an operation that reads numbers for its result on the host or for the shape of its result."""
     masks = func is aten.index.Tensor and any(t.dtype == torch.bool for t in args[1] if t is not None)
     reads = torch.Tag.data_dependent_output in func.tags
     if masks or reads or (torch.Tag.dynamic_output_shape in func.tags and func is not aten.index.Tensor):

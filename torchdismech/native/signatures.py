@@ -1,4 +1,4 @@
-"""What the compiled functions of the C++ files beside this one take and return, as ctypes has to be told."""
+"""Argument and result types of the compiled functions, declared for ctypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NUMBER, ARRAY = ctypes.c_int64, ctypes.c_void_p
 
 
 def declare(code: ctypes.CDLL) -> None:
-    """Tell ctypes the arguments and results of all functions."""
+    """Declare the argument and result types of all functions."""
     _declare_solvers_and_sums(code)
     _declare_pairs(code)
     _declare_chains(code)
@@ -18,7 +18,7 @@ def declare(code: ctypes.CDLL) -> None:
 
 
 def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
-    """Say what takes whole vectors and matrices: bands, sums, norms, moves along edges."""
+    """Declare the functions of bands, sums, norms, shifts of nodes and planes."""
     code.band_vector_bytes.restype = NUMBER
     for dtype in ("float64", "float32"):
         for kind in ("band", "single_band"):
@@ -51,7 +51,7 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
 
 
 def _declare_pairs(code: ctypes.CDLL) -> None:
-    """Say what finds pairs that may touch, and what they add up to."""
+    """Declare the functions that find pairs that may touch, and that sum over pairs."""
     for dtype in ("float64", "float32"):
         placed = [ARRAY, NUMBER, ARRAY, ARRAY, ARRAY]
         further: dict[str, list] = {
@@ -73,7 +73,7 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
 
 
 def _declare_chains(code: ctypes.CDLL) -> None:
-    """Say what is for chains of rigid elements."""
+    """Declare the functions for chains of rigid elements."""
     for what in ("torque", "factor", "solve", "acceleration"):
         for dtype in ("float64", "complex128") if what in ("factor", "solve") else ("float64",):
             for kind in ("plane", "space"):
@@ -84,7 +84,7 @@ def _declare_chains(code: ctypes.CDLL) -> None:
 
 
 def _declare_tapes(code: ctypes.CDLL) -> None:
-    """Say what tapes call."""
+    """Declare the functions that tapes call."""
     code.calls_in_turn.argtypes, code.calls_in_turn.restype = [NUMBER, ARRAY, ARRAY, NUMBER], NUMBER
     code.steps_in_turn.argtypes, code.steps_in_turn.restype = [ARRAY, NUMBER, NUMBER, ARRAY], NUMBER
     code.all_hold.argtypes, code.all_hold.restype = [NUMBER, ARRAY], NUMBER

@@ -1,9 +1,9 @@
-"""StepLoop: recorded steps one after the other by compiled code (`calls.cpp`), as long as none is for Python.
+"""StepLoop: many recorded steps taken by compiled code (`calls.cpp`), until one needs Python.
 
-Of one robot a step takes a third of a millisecond, and Python between the parts of it took as long. The parts are
-tapes, and work on memory that stays where it is. What is another tensor in each step, such as the control that a step
-is given and the place where its state is kept, is copied before or after the step, by instructions (`instructions.py`)
-in which the addresses are exchanged from step to step.
+A step of one robot takes a third of a millisecond, and Python between its parts would take as long again. The parts of
+a step are tapes, on memory at fixed addresses. Tensors that differ from step to step, such as the control of a step or
+the place where its state is stored, are copied before or after the step by instructions (`instructions.py`) whose
+addresses are exchanged for each step.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ NO_CALLS = CallTable(())
 
 
 class StopReason(IntEnum):
-    """Why a loop ended, in the order of calls.cpp."""
+    """Why a loop ended, in the order of `StopReason` in calls.cpp."""
 
     ALL_TAKEN = 0
-    UNSORTED = 1  # some row may need another step than the whole Newton step
-    CHECK = 2  # something that is zero after a step that went well was not
-    UNEXPECTED = 3  # a call did not return what is expected: the step is to be taken from its set-up on
-    LOST_ROWS = 4  # the search has come to its end, and not all rows to a root
-    SHORTENED = 5  # the last round was sorted out, and some row tries a part of its step next
+    UNSORTED = 1  # the whole Newton step of some row is no good one, and there is no `sort_out`
+    CHECK = 2  # a tensor that has to be zero after a successful step was not
+    UNEXPECTED = 3  # a call returned an unexpected value: the step has to be taken again from its set-up on
+    LOST_ROWS = 4  # the search has ended, and some row without a root
+    SHORTENED = 5  # after `sort_out` some row has to try a part of its step, or needs another factorization
 
 
 @dataclass(frozen=True)
 class PerStep:
-    """A tensor for each step.
+    """One tensor for each of T steps, all with the same shape, strides and dtype.
 
     Attributes
     ----------
-    first : that of the first step; the others are like it.
-    addresses : (T,) of all.
-    held : what has their numbers.
+    first : the tensor of the first step.
+    addresses : (T,) of all tensors.
+    held : object that keeps their memory alive.
     """
 
     first: Tensor
@@ -56,18 +56,18 @@ class PerStep:
 
     @classmethod
     def along(cls, tensor: Tensor, backward: bool = False) -> PerStep:
-        """Return the tensors along the first dimension (T, ...), from the last on if `backward`."""
+        """Return the slices of a tensor (T, ...) along its first dimension, from the last on if `backward`."""
         numbers = np.arange(len(tensor))[:: -1 if backward else 1]
         addresses = tensor.data_ptr() + numbers * (tensor.stride(0) * tensor.element_size())
         return cls(tensor[-1 if backward else 0], addresses, tensor)
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> PerStep:
-        """Return some tensors.
+        """Return the object for a sequence of T tensors.
 
         Raises
         ------
-        NoInstruction : they do not lie alike in memory.
+        NoInstruction : their shapes, strides or dtypes differ.
         """
         first = tensors[0]
         if any(t.shape != first.shape or t.stride() != first.stride() or t.dtype != first.dtype for t in tensors):
@@ -76,26 +76,29 @@ class PerStep:
 
 
 class PerStepInstructions:
-    """Operations on tensors, of which some are others in each step."""
+    """Instructions some operands of which are other tensors in each step."""
 
     def __init__(self) -> None:
         self._instructions = Instructions()
-        self._varying: list[tuple[int, int, PerStep]] = []  # number of an instruction, and of an operand, and that
+        self._varying: list[tuple[int, int, PerStep]] = []  # (index of an instruction, index of the operand, operand)
 
     def add(self, name: str, *operands: Tensor | PerStep) -> None:
-        """Add an operation that writes the first operand and reads the others.
+        """Append an operation that writes the first operand and reads the others.
 
         Raises
         ------
-        NoInstruction : there is none for it.
+        NoInstruction : the operation has no instruction.
         """
         number = len(self._instructions.encoded)
         self._instructions.add(name, *(own.first if isinstance(own, PerStep) else own for own in operands))
-        if len(self._instructions.encoded) > number:  # there are numbers in it
+        if len(self._instructions.encoded) > number:  # no instruction is added for empty tensors
             self._varying += [(number, k, own) for k, own in enumerate(operands) if isinstance(own, PerStep)]
 
     def calls(self) -> tuple[CallTable, list[tuple[int, PerStep]]]:
-        """Return the calls that do it, and the addresses that vary: where they stand, and of what."""
+        """Return the calls that carry the operations out, and the varying operands.
+
+        Each of these comes with the address in memory where the address of its tensor has to be written.
+        """
         if not self._instructions.encoded:
             return NO_CALLS, []
         call = interpreted([self._instructions])
@@ -106,15 +109,15 @@ class PerStepInstructions:
 
 @dataclass(frozen=True)
 class StepCalls:
-    """The parts of a step, in turn; a step without rounds is a set-up alone.
+    """The calls of the parts of a step, in order; a step without rounds consists of the set-up alone.
 
     Attributes
     ----------
-    set_up, end : before the first round of a search, and after the last.
-    round, last_round : a round with the next matrix, and one without.
-    sort_out : what is done after a round with the next matrix whose steps raise the norm of some row; may be empty.
-    hand_on : what puts that to which the step led where the next begins.
-    flags : of `round`, `last_round` and `sort_out`, as `integrate.recorded.rounds` has them.
+    set_up, end : calls before the first round of Newton's method, and after the last.
+    round, last_round : a round that evaluates the next matrix, and one that does not.
+    sort_out : calls after a `round` in which the step of some row was no good one; may be empty.
+    hand_on : calls that copy the state after the step to where the next step begins.
+    flags : tensors of flags that `round`, `last_round` and `sort_out` write, see `integrate.recorded.rounds`.
     """
 
     set_up: CallTable
@@ -127,13 +130,13 @@ class StepCalls:
 
 
 class StepLoop:
-    """Steps one after the other.
+    """A loop over recorded steps in compiled code.
 
     Parameters
     ----------
-    calls : of a step.
-    before, after : what is done before and after each step.
-    checks : tensors that are all zero after a step that went well.
+    calls : the parts of a step.
+    before, after : instructions before and after each step.
+    checks : tensors that are all zero after a successful step.
 
     Raises
     ------
@@ -150,18 +153,21 @@ class StepLoop:
         tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)
-        # the fields of `Steps` in calls.cpp, one after the other
+        # the fields of `Steps` in calls.cpp, in order
         fields = [number for own in tables for number in (len(own.calls), own.address)]
         fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0, 0]
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]
-        self._held = (tables, calls, checks, varying)  # the fields know them by their addresses
+        self._held = (tables, calls, checks, varying)  # kept alive, as the fields are addresses of their memory
         self._run = partial(library().code.steps_in_turn, self._fields.ctypes.data)
 
     def run(self, first: int, count: int) -> tuple[int, StopReason]:
-        """Take the steps from number `first` up to `count`; return the number of the first that is left, and why."""
-        if self._calls_back:  # operations of torch, on numbers alone
+        """Take the steps with indices from `first` up to `count`, in order.
+
+        Return the index of the first step that was not taken, `count` if all were, and the reason.
+        """
+        if self._calls_back:  # these are operations of torch on plain numbers, without autograd
             with held_back(), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
                 reached = self._run(first, count, self._end.ctypes.data)
             for table in self._calls_back:

@@ -1,16 +1,16 @@
-"""Work on a CPU as a tape: each operation again, on the memory that it was recorded with, without the Python around it.
+"""Tapes: recordings of functions on a CPU, whose operations are run again on the same memory, without the Python code.
 
-What a CUDA graph is to a GPU. A step of one robot is some hundred operations of a few microseconds each, and takes
-several times as long as they do together. Three things make a replay fast:
+A tape is for a CPU what a CUDA graph is for a GPU. A step of one robot is some hundred operations of a few microseconds
+each, and the Python around them takes several times as long. Three things make a replay fast:
 
 - most operations need no call of torch: `lowering.py` turns them into instructions that compiled code carries out, many
   at a time (`instructions.py`);
-- calls of compiled code that follow one another are one call (`calls.py`);
-- what an operation made and nothing needs any more gives way to what later ones make (`pool.py`), and what nobody reads
-  in the end is left out (`operations.py`).
+- consecutive calls of compiled code are made by a single call (`calls.py`);
+- the memory of results that are no longer needed is reused by later ones (`pool.py`), and operations whose results
+  nobody reads are left out (`operations.py`).
 
-`recorder.py` keeps the operations while a function runs. A tape knows memory by its address: what it reads and its
-outputs stay where they are, and every replay writes the outputs anew.
+`recorder.py` records the operations while a function runs. A tape knows memory by its address: its inputs and outputs
+keep their addresses, and every replay overwrites the outputs.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Tape(Generic[T]):
-    """The operations of a function, and the tensors that it made and returned, which every replay writes anew.
+    """The recorded operations of a function, and the tensors that it returned, which every replay overwrites.
 
     Attributes
     ----------
-    work : to be called in turn, some of it many operations in one.
-    outputs : of the function.
-    held : memory that the operations work on, besides that of the pool.
-    pool : where what they make lives.
-    calls_torch : whether some operation is one of torch.
-    reads : the addresses at which the storages begin that operations read or that are outputs, which may be handed
-        through; None where that may be all.
+    work : callables in order, some of which carry out many operations.
+    outputs : what the function returned.
+    held : objects that keep the memory of the operations alive, beside that of the pool.
+    pool : memory of the results.
+    calls_torch : whether some operation is a call of torch, or of other Python code.
+    reads : addresses of the storages that operations read or that belong to outputs (an output may be an input); None
+        if any storage may be read.
     """
 
     work: tuple[Callable[[], Any], ...]
@@ -59,19 +59,19 @@ class Tape(Generic[T]):
 
     @cached_property
     def table(self) -> CallTable:
-        """All that the tape does, as compiled code reads it."""
+        """All calls of the tape as a table that compiled code reads."""
         return CallTable([*self._calls()])
 
     def _calls(self) -> Iterator[CompiledCall | Callable[[], Any]]:
-        """Yield what the tape does, one call after the other."""
+        """Yield the single calls of the tape, in order."""
         for own in self.work:
             yield from own.table.calls if isinstance(own, CallSequence) else (own,)
 
     def replay(self) -> T:
-        """Run the operations; return the outputs. Gradients are not recorded.
+        """Run the operations; return the outputs. Autograd does not follow them.
 
-        Where another tape is being recorded they are put on that one, too, which needs a pool other than this tape's:
-        what it has made by then is not to be overwritten.
+        If another tape is being recorded, the operations become part of it. That tape needs another pool than this one:
+        otherwise the operations could overwrite results that it has made before.
         """
         if taping():
             for call in self._calls():
@@ -88,14 +88,14 @@ class Tape(Generic[T]):
 
 
 def recorded_on_tape(function: Callable[[], T], pool: Pool) -> Tape[T]:
-    """Return the operations of a function on tensors of the CPU, which runs once.
+    """Return the tape of a function on CPU tensors, which is run once.
 
-    Operations of torch are recorded as such; all other work on the numbers of tensors has to be `taped` (`taping.py`).
-    What the function makes and lets go of gives way to what it makes later, in this tape and in others of the pool.
+    Operations of torch are recorded automatically; all other work on the numbers of tensors has to be `taped`
+    (`taping.py`). The memory of temporary tensors is reused for later ones, in this tape and in others on the pool.
 
     Raises
     ------
-    NumbersRead : by an operation that it names.
+    NumbersRead : an operation, named in the message, reads numbers on the host.
     """
     recorder = TapeRecorder(pool)
     with torch.no_grad(), listened_to_by(recorder), recorder, NumbersRefused(recorder):
@@ -111,7 +111,7 @@ def recorded_on_tape(function: Callable[[], T], pool: Pool) -> Tape[T]:
 
 
 def _calls_of(operations: Sequence[Operation]) -> Iterator[CompiledCall | Callable[[], Any]]:
-    """Yield what is to be called: operations one by one, or one call for all instructions that follow one another."""
+    """Yield the calls that carry out operations: one for each, or one for all consecutive instructions."""
     waiting: list[Instructions] = []
     for operation in operations:
         if operation.instructions is not None:

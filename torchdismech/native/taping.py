@@ -1,4 +1,4 @@
-"""How code that torch does not see takes part in a tape (`tape.py`) while that is recorded; what no tape can hold."""
+"""`taped`: how work that is no operation of torch becomes part of a tape (`tape.py`) that is being recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class NumbersRead(RuntimeError):
 
 
 class Listener(Protocol):
-    """What keeps the work while a tape is recorded: `recorder.TapeRecorder`."""
+    """Interface of the object that records work for a tape: `recorder.TapeRecorder`."""
 
     def take(
         self,
@@ -26,11 +26,11 @@ class Listener(Protocol):
         reads: Sequence[Tensor] | None,
         writes: Sequence[Tensor] | None,
     ) -> None:
-        """Do some work and keep it; see `taped`."""
+        """Do some work and record it; see `taped`."""
 
 
 class _Listening(threading.local):
-    """Who listens in this thread: what others do meanwhile is not part of what is recorded here."""
+    """The listener of this thread; the work of other threads does not become part of its tape."""
 
     listener: Listener | None = None
 
@@ -44,14 +44,15 @@ def taped(
     reads: Sequence[Tensor] | None = None,
     writes: Sequence[Tensor] | None = None,
 ) -> None:
-    """Do some work that torch does not see, now and in every replay of the tape that is being recorded, if one is.
+    """Do work that is no operation of torch; if a tape is being recorded, the work is also part of every replay.
 
     Parameters
     ----------
-    work : reads and writes memory that exists before, and nothing else that changes.
-    tensors : all that it writes, and those that it knows by their addresses alone.
-    reads : what else it reads; None where that is not known, so that it may be anything.
-    writes : of `tensors`, those that it writes, the whole of each, and does not read; None: it may read and write all.
+    work : callable that reads and writes memory that exists already, and depends on nothing else that changes.
+    tensors : the tensors that it writes, and those that it knows by address alone.
+    reads : other tensors that it reads; None if that is not known, so that it may read anything.
+    writes : those of `tensors` that it overwrites as a whole without reading them; None if it may read and write all of
+        `tensors`.
     """
     if _here.listener is None:
         work()
@@ -60,13 +61,13 @@ def taped(
 
 
 def taping() -> bool:
-    """Return whether a tape is being recorded."""
+    """Return whether this thread is recording a tape."""
     return _here.listener is not None
 
 
 @contextmanager
 def listened_to_by(listener: Listener) -> Iterator[None]:
-    """Let a listener take the work that this thread does meanwhile."""
+    """Return a context in which the listener records the work of this thread."""
     _here.listener = listener
     try:
         yield

@@ -1,4 +1,4 @@
-"""Tensors in nested tuples, lists and dicts, as operations of torch take and return them."""
+"""Tensors and storages in nested tuples, lists and dicts, as operations of torch take and return them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["storages_in", "tensors_in"]
 
 
 def tensors_in(tree: Any) -> list[Tensor]:
-    """Return the tensors in tuples, lists and dicts."""
+    """Return the tensors in nested tuples, lists and dicts, in order."""
     if isinstance(tree, Tensor):
         return [tree]
     if isinstance(tree, dict):
@@ -21,5 +21,5 @@ def tensors_in(tree: Any) -> list[Tensor]:
 
 
 def storages_in(tree: Any) -> frozenset[int]:
-    """Return the addresses at which the storages of all tensors in a tree begin, but for empty tensors."""
+    """Return the addresses where the storages of all tensors in a tree begin, except for empty tensors."""
     return frozenset(tensor.untyped_storage().data_ptr() for tensor in tensors_in(tree) if tensor.numel())

@@ -1,4 +1,4 @@
-"""TorchCall: an operation of torch with what it was given and what it returned, and how it is carried out again."""
+"""TorchCall: an operation of torch with its arguments and results, and a call that carries it out again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COPIES = {"_to_copy", "clone"}
 
 @dataclass(frozen=True)
 class TorchCall:
-    """A call that was made.
+    """A call of an operation of torch that was made.
 
     Attributes
     ----------
-    func, args, kwargs : as `__torch_dispatch__` gets them.
-    result : what it returned.
+    func, args, kwargs : the operation and its arguments, as `__torch_dispatch__` gets them.
+    result : what the operation returned.
     """
 
     func: OpOverload
@@ -34,37 +34,37 @@ class TorchCall:
 
     @property
     def name(self) -> str:
-        """Torch's name of the operation, for all overloads."""
+        """Torch's name of the operation, without the overload."""
         return self.func._overloadpacket.__name__
 
     @property
     def in_place(self) -> bool:
-        """Whether it writes to what it is given."""
+        """Whether the operation writes to some of its arguments."""
         return self.func._schema.is_mutable
 
     @cached_property
     def results(self) -> list[Tensor]:
-        """The tensors that it returned."""
+        """The tensors that the operation returned."""
         return tensors_in(self.result)
 
     @cached_property
     def reads(self) -> frozenset[int]:
-        """The storages of what it is given."""
+        """The storages of the arguments."""
         return storages_in((self.args, self.kwargs))
 
     @property
     def writes(self) -> frozenset[int]:
-        """The storages that it writes to, as they are now: in place all that it is given, as it does not say which."""
+        """The storages, as they are now, that it writes to: those of the results, or of all arguments if in place."""
         return self.reads if self.in_place else storages_in(self.result)
 
     def on(self, replace: Callable[[Any], Any]) -> TorchCall:
-        """Return the call on other tensors; `replace` takes args, kwargs and results with tensors in them."""
+        """Return the call on other tensors: `replace` is applied to args, kwargs and results."""
         return TorchCall(self.func, replace(self.args), replace(self.kwargs), replace(self.results))
 
     def again(self) -> Callable[[], Any]:
-        """Return a call that carries out the operation and writes its results to where they are.
+        """Return a call that carries out the operation and writes to the memory of its results.
 
-        Results may be fewer than the operation names: backward passes leave out what nobody asks for.
+        There may be fewer results than the operation has outputs: backward passes leave out unneeded gradients.
         """
         if self.in_place:
             return partial(self.func._op, *self.args, **self.kwargs)
@@ -79,9 +79,9 @@ class TorchCall:
 
 @lru_cache(None)
 def _out_variant(func: OpOverload) -> tuple[OpOverload, list[str]] | None:
-    """Return the overload that takes the same and writes to given tensors, and the names of these; None without one.
+    """Return the overload with the same arguments that writes to `out` tensors, and the names of these.
 
-    Nor is there one of operations that return lists of tensors.
+    None if there is no such overload, or if the operation returns lists of tensors.
     """
     if any(str(result.type) != "Tensor" for result in func._schema.returns):
         return None

@@ -1,21 +1,21 @@
-"""Kernels for GPUs in Triton's language: banded factors, one robot a lane, and weighted sums of rows.
+"""Kernels for GPUs in Triton's language: banded factors with one robot per lane, and weighted sums of rows.
 
-Importing this needs Triton: `gpu.kernels` does, and says what is missing. All arrays are batch last, so the lanes of a
-warp, which are neighbours in the batch, read and write neighbouring numbers. A program for bands is one warp, and a
-lane reads back only what it has written itself, so no lane has to wait for another.
+Importing this module needs Triton: use `gpu.kernels`, which reports what is missing. All arrays are batch last, so the
+lanes of a warp, which are neighbours in the batch, read and write neighbouring numbers. A program for bands is one
+warp, and a lane reads back only what it has written itself, so no lane has to wait for another.
 
-A factor is that of `band.cpp`: A = M E U, M the reduced columns below the diagonal, U the reduced rows right of it, E
-the inverses of the pivots; U = M^T and not stored where A is symmetric; no rows are exchanged. A line is a column of M
-or a row of U: first the number on the diagonal (in a factor the inverse pivot; unused in U), then those of growing
-distance from it. A half, all lines of M or of U, holds some lines more than the matrix has unknowns, those of the
-identity, so that the kernels may take several lines at a time.
+The factorization is that of `band.cpp`: A = M E U, where M holds the reduced columns below the diagonal, U the reduced
+rows right of it, and E the inverse pivots; U = M^T is not stored where A is symmetric; no rows are exchanged. A *line*
+is a column of M or a row of U: first the number on the diagonal (in a factor the inverse pivot; unused in U), then
+those of growing distance from it. A *half*, all lines of M or of U, is padded with lines of the identity, so that the
+kernels may take several lines at a time.
 
-Loops over lines are loops; everything inside is unrolled, so that what pivots leave for later lines stays in registers.
-Tuples of vectors are the notation of that.
+Loops over lines are real loops; everything inside is unrolled, so that the partial sums that pivots leave for later
+lines (`held`) stay in registers. They are written as tuples of vectors.
 """
 
 # mypy: disable-error-code="assignment"
-# (a tuple that grows is Triton's notation of a list)
+# (kernels build lists as tuples that grow, which changes their type)
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _either(a, b):
 
 @triton.jit
 def _lines_for(lines, wanted):
-    """Return `lines`, or 0 where no lane is wanted."""
+    """Return `lines`, or 0 if no lane of the warp has a robot to work on."""
     return lines * tl.reduce(wanted.to(tl.int32), 0, _either)
 
 
 @triton.jit
 def _nothing_held(like, REACH: tl.constexpr, OTHER: tl.constexpr, FIRST: tl.constexpr):
-    """Return zeros, as many as `_handed_on` returns."""
+    """Return the partial sums before the first pivot: zeros, as many as `_handed_on` returns."""
     held = ()
     for k in tl.static_range(OTHER):
         for _ in tl.static_range(k + FIRST, REACH):
@@ -52,7 +52,7 @@ def _nothing_held(like, REACH: tl.constexpr, OTHER: tl.constexpr, FIRST: tl.cons
 
 @triton.jit
 def _entries(values, sources, line, batch, robots, wanted, REACH: tl.constexpr, FIRST: tl.constexpr):
-    """Return numbers FIRST .. REACH of a line before the elimination."""
+    """Return the entries FIRST .. REACH of a line of the matrix."""
     entries = ()
     for r in tl.static_range(FIRST, REACH + 1):
         source = tl.load(sources + line * (REACH + 1) + r)
@@ -65,7 +65,7 @@ def _entries(values, sources, line, batch, robots, wanted, REACH: tl.constexpr, 
 
 @triton.jit
 def _reduced(entries, held, AT: tl.constexpr, COUNT: tl.constexpr):
-    """Return entries AT .. AT + COUNT - 1 less what is held for them; no pivot before reaches the last."""
+    """Return entries AT .. AT + COUNT - 1 minus their partial sums; no earlier pivot reaches the last of them."""
     line = ()
     for r in tl.static_range(COUNT - 1):
         line = line + (entries[AT + r] - held[r],)
@@ -82,15 +82,16 @@ def _scaled(line, by, COUNT: tl.constexpr):
 
 @triton.jit
 def _handed_on(held, line, factors, REACH: tl.constexpr, OTHER: tl.constexpr, FIRST: tl.constexpr):
-    """Return what is held after a pivot for numbers FIRST and on of each line in its reach.
+    """Return the partial sums after a pivot, for numbers FIRST and on of each line in its reach.
 
-    `line` are numbers 1 .. REACH of the pivot's line, `factors` those of the other half, times the inverse pivot.
+    `line` holds numbers 1 .. REACH of the pivot's line, `factors` those of its line in the other half, times the
+    inverse pivot.
     """
     later = ()
     for k in tl.static_range(1, OTHER + 1):
         for r in tl.static_range(k + FIRST, REACH + 1):
             term = line[r - 1] * factors[k - 1]
-            if k < OTHER and r < REACH:  # pivots before reach it, too
+            if k < OTHER and r < REACH:  # earlier pivots reach this number, too
                 term = held[k * (REACH - FIRST) - (k * (k - 1)) // 2 + r - k - FIRST] + term
             later = later + (term,)
     return later
@@ -106,7 +107,7 @@ def _store(numbers, at, pitch, line, wanted, COUNT: tl.constexpr):
 
 @triton.jit
 def _largest(most, line, COUNT: tl.constexpr):
-    """Return the largest size among `most` and the numbers of a line; NaN may be lost."""
+    """Return the largest of `most` and the absolute numbers of a line; NaN may be lost."""
     for r in tl.static_range(COUNT):
         most = tl.maximum(most, tl.abs(line[r]))
     return most
@@ -115,18 +116,18 @@ def _largest(most, line, COUNT: tl.constexpr):
 @triton.jit(do_not_specialize=["batch", "pitch", "lines"])
 def factor_symmetric(
     values,  # (nnz, batch)
-    sources,  # (lines, REACH + 1) which entry of the values a number starts as, ZERO or ONE
-    numbers,  # (lines, REACH + 1, pitch) the factor
-    ok,  # (batch,) bool: all pivots are positive or, of any sign, all are finite and no term grew too much
-    definite,  # (batch,) bool: all pivots are positive
+    sources,  # (lines, REACH + 1) index of the matrix entry of each number, or ZERO or ONE
+    numbers,  # (lines, REACH + 1, pitch) the factor, which is written
+    ok,  # (batch,) bool, written: all pivots are positive or, with ANY_SIGN, all are finite and no term grew too much
+    definite,  # (batch,) bool, written: all pivots are positive
     rows,  # (batch,) bool: which robots to factor
     batch,
     pitch,
     lines,
-    growth,  # how many times as large as the largest entry a term may be
+    growth,  # largest term of the elimination, relative to the largest entry
     ANY_SIGN: tl.constexpr,  # whether pivots need not be positive
     REACH: tl.constexpr,
-    CHUNK: tl.constexpr,  # lines whose entries are asked for before the first is needed
+    CHUNK: tl.constexpr,  # lines whose entries are loaded before the first is needed
     LARGEST: tl.constexpr,  # finite number
     LANES: tl.constexpr,
 ):
@@ -136,7 +137,7 @@ def factor_symmetric(
     wanted = tl.load(rows + robots, mask=robots < batch, other=0) != 0
     positive, bounded = wanted, wanted
     zero = tl.full((LANES,), 0.0, values.dtype.element_ty)
-    largest_entry = zero  # of the lines so far, which saves the registers of the largest term
+    largest_entry = zero  # of the lines so far: terms are compared at once, without a register for the largest term
     held = _nothing_held(zero, REACH, REACH, 0)
     for start in range(0, _lines_for(lines, wanted), CHUNK):
         entries = ()
@@ -165,23 +166,23 @@ def factor_symmetric(
 @triton.jit(do_not_specialize=["batch", "pitch", "lines"])
 def factor_unsymmetric(
     values,  # (nnz, batch)
-    lower_sources,  # (lines, LOWER + 1) which entry of the values a number starts as, ZERO or ONE
+    lower_sources,  # (lines, LOWER + 1) index of the matrix entry of each number, or ZERO or ONE
     upper_sources,  # (lines, UPPER + 1)
-    lower,  # (lines, LOWER + 1, pitch) the factor
-    upper,  # (lines, UPPER + 1, pitch)
-    ok,  # (batch,) bool: all numbers are finite and no term grew too much
+    lower,  # (lines, LOWER + 1, pitch) half M of the factor, which is written
+    upper,  # (lines, UPPER + 1, pitch) half U
+    ok,  # (batch,) bool, written: all numbers are finite and no term grew too much
     rows,  # (batch,) bool: which robots to factor
     batch,
     pitch,
     lines,
-    growth,  # how many times as large as the largest entry a term may be
+    growth,  # largest term of the elimination, relative to the largest entry
     LOWER: tl.constexpr,
     UPPER: tl.constexpr,
     CHUNK: tl.constexpr,
     LARGEST: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Factor any matrices, without row exchanges."""
+    """Factor unsymmetric matrices, without row exchanges."""
     batch, pitch = batch.to(tl.int64), pitch.to(tl.int64)
     robots = tl.program_id(0) * LANES + tl.arange(0, LANES)
     wanted = tl.load(rows + robots, mask=robots < batch, other=0) != 0
@@ -231,7 +232,10 @@ def _pivot(inverses, line, pitch, robots, wanted, FIRST: tl.constexpr):
 
 @triton.jit
 def _carried_on(held, columns, found, AT: tl.constexpr, REACH: tl.constexpr):
-    """Return what later lines are less of after a line is found, whose column are numbers AT and on of `columns`."""
+    """Return the partial sums of later lines after the value of a line is found.
+
+    The column of the factor below that line is numbers AT and on of `columns`.
+    """
     later = ()
     for r in tl.static_range(REACH):
         term = columns[AT + r] * found
@@ -243,8 +247,8 @@ def _carried_on(held, columns, found, AT: tl.constexpr, REACH: tl.constexpr):
 
 @triton.jit
 def _product(rows, found, AT: tl.constexpr, REACH: tl.constexpr):
-    """Return the product of a row, numbers AT and on of `rows`, with what was found of the lines in its reach."""
-    # what was found just now comes last, so that the rest need not wait for it
+    """Return the product of a row of the factor, numbers AT and on of `rows`, with the values found in its reach."""
+    # the value found just before comes last, so that the other products need not wait for it
     total = rows[AT + REACH - 1] * found[REACH - 1]
     for r in tl.static_range(REACH - 1):
         total = total + rows[AT + REACH - 2 - r] * found[REACH - 2 - r]
@@ -268,7 +272,7 @@ def _forwards(
     FIRST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Write into y what the first half makes of the right sides; arguments as of `solve`."""
+    """Write the result of the forward substitution into y; arguments as for `solve`."""
     held = _nothing_held(zero, LOWER, 1, 0)
     for start in range(0, lines, CHUNK):
         columns, pivots, right = (), (), ()
@@ -300,7 +304,7 @@ def _backwards(
     FIRST: tl.constexpr,
     CHUNK: tl.constexpr,
 ):
-    """Write into x what the other half makes of y; arguments as of `solve`."""
+    """Write the result of the backward substitution of y into x; arguments as for `solve`."""
     found = _nothing_held(zero, UPPER, 1, 0)
     for done in range(0, lines, CHUNK):
         last = lines - 1 - done
@@ -318,10 +322,10 @@ def _backwards(
 
 @triton.jit(do_not_specialize=["batch", "pitch", "lines", "rhs_robot", "rhs_unknown", "x_robot", "x_unknown"])
 def solve(
-    lower,  # the half to begin with
-    upper,  # the other; the same one for symmetric matrices; the two are swapped for transposed ones
-    inverses,  # the half whose lines begin with the inverse pivots
-    order,  # (lines,) which unknown stands in a line, -1 for none
+    lower,  # half of the forward substitution: M, or U for transposed matrices
+    upper,  # half of the backward substitution: U, or M for symmetric and transposed matrices
+    inverses,  # the half whose lines begin with the inverse pivots: M
+    order,  # (lines,) unknown of each line, -1 for padding
     rhs,
     y,  # (lines, pitch) scratch
     x,
@@ -339,7 +343,7 @@ def solve(
     CHUNK: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """Solve by the factors of any of the two kinds."""
+    """Solve with a factor of `factor_symmetric` or `factor_unsymmetric`."""
     pitch = pitch.to(tl.int64)
     robots = tl.program_id(0) * LANES + tl.arange(0, LANES)
     wanted = tl.load(ok + robots, mask=robots < batch, other=0) != 0
@@ -352,16 +356,16 @@ def solve(
 
 @triton.jit
 def sum_rows(
-    starts,  # (rows + 1,) where the terms of each row begin, and the end
-    sources,  # (terms,) rows of x
+    starts,  # (rows + 1,) index of the first term of each row, and the number of terms
+    sources,  # (terms,) row of x of each term
     weights,  # (terms,)
     x,  # (sources, length)
-    y,  # (rows, length)
+    y,  # (rows, length), written
     length,
-    TERMS: tl.constexpr,  # terms that are asked for before the first is needed
+    TERMS: tl.constexpr,  # terms that are loaded before the first is needed
     LANES: tl.constexpr,
 ):
-    """Add up weighted rows of x, in the order in which they are listed."""
+    """Write into each row of y a weighted sum of rows of x, added in the order of the terms."""
     row = tl.program_id(0)
     lanes = tl.program_id(1) * LANES + tl.arange(0, LANES)
     first, end = tl.load(starts + row), tl.load(starts + row + 1)
