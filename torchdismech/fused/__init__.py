@@ -1,13 +1,14 @@
-"""Elementwise functions of tensors, recorded from their Python and compiled, each as one loop or kernel.
+"""Elementwise functions of tensors that are traced from Python and compiled, each as one loop or one kernel.
 
-The way of a formula: it is called with symbols in place of tensors (`symbols.py`), which write a record of operations
-(`record.py`). From the record comes the text of a C++ loop (`loop_source.py`) or of a Triton kernel
-(`kernel_source.py`), which is compiled once in a process (`making.py`) and called as a `Program` (`loop.py`,
-`kernel.py`). A program finds two lists of values for all springs and robots. Autograd can differentiate the first
-(`differentiation.py`), by the program of the derivatives (`pullback.py`, `derivatives.py`).
+A function is called with symbols in place of tensors (`symbols.py`), which write a record of its operations
+(`record.py`). From the record the source of a C++ loop (`loop_source.py`) or of a Triton kernel (`kernel_source.py`) is
+generated, which is compiled once in a process (`making.py`) and called as a `Program` (`loop.py`, `kernel.py`). A
+program computes two lists of values for all springs and robots; a *spring* is whatever the function is evaluated for,
+such as a stencil, and its tensors broadcast to (S, B) for S springs and B robots. Autograd can differentiate the first
+list (`differentiation.py`), by the program of the derivatives (`pullback.py`, `derivatives.py`).
 
-`Fused` (`function.py`) is what most callers use: a function that is a program where it can be, and torch elsewhere.
-Elastic terms go to programs by themselves (`elastic/fused.py`).
+Most callers use `Fused` (`function.py`): a function that runs as a program where possible, and in torch elsewhere.
+Elastic terms make their programs themselves (`elastic/fused.py`).
 """
 
 from torchdismech.fused.differentiation import differentiated, is_differentiated, values_of

@@ -1,4 +1,4 @@
-"""Derivatives of what was recorded: of each operation, and of a sum of values, by a pass through it backwards."""
+"""Reverse-mode differentiation of a record: the derivatives of each operation, and of a weighted sum of values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ __all__ = ["derivatives_by_values"]
 
 
 def derivatives_by_values(record: Record, weighted: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Return the derivatives, by all values of a record, of a sum of some of them; pairs of a value and its weight.
+    """Return the derivatives of a weighted sum of values by all values of a record on which it depends.
 
-    All are numbers of values of the record, which grows by what finds them.
+    Parameters
+    ----------
+    record : the operations; those that compute the derivatives are appended to it.
+    weighted : pairs of a value and its weight, both by their numbers in the record.
+
+    Returns
+    -------
+    The number of the derivative by each value, by the number of the value.
     """
     by_value: dict[int, Symbol] = {}
 
@@ -38,7 +45,7 @@ def derivatives_by_values(record: Record, weighted: Sequence[tuple[int, int]]) -
 
 
 def _of_larger(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
-    """Return the parts of the larger; both have half where they are the same, as in torch."""
+    """Return the derivatives of max(a, b); where both are equal each gets half, as in torch."""
     return _shared(g, b < a, a < b, a, b)
 
 
@@ -47,7 +54,7 @@ def _of_smaller(g: Symbol, _: Symbol, a: Symbol, b: Symbol) -> tuple:
 
 
 def _shared(g: Symbol, first: Any, second: Any, a: Symbol, b: Symbol) -> tuple:
-    if a.is_number or b.is_number:  # a bound: what is on it is within
+    if a.is_number or b.is_number:  # a bound; a value that equals it has the derivative of values within the bounds
         return chosen(second, 0.0, g), chosen(first, 0.0, g)
     return chosen(first, g, chosen(second, 0.0, 0.5 * g)), chosen(second, g, chosen(first, 0.0, 0.5 * g))
 
@@ -57,7 +64,8 @@ def _of_angle(g: Symbol, _: Symbol, y: Symbol, x: Symbol) -> tuple:
     return share * x, -(share * y)
 
 
-# By the name of an operation: its derivatives by its operands, of the derivative g by its value v, v and the operands.
+# For each operation, a function of g (derivative by its value), v (its value) and its operands, which returns the
+# derivatives by the operands; None for operands without one.
 DERIVATIVES: dict[str, Callable[..., tuple]] = {
     "add": lambda g, v, a, b: (g, g),
     "sub": lambda g, v, a, b: (g, -g),

@@ -1,4 +1,4 @@
-"""What programs find, as autograd sees it: where it records, the values of programs can be differentiated once."""
+"""Programs under autograd: where gradients are recorded, the first list of a program can be differentiated once."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _here = _Within()
 
 
 def is_differentiated() -> bool:
-    """Return whether loops take tensors that require gradients."""
+    """Return whether programs of this thread may take tensors that require gradients, see `differentiated`."""
     return _here.differentiated
 
 
 @contextmanager
 def differentiated() -> Iterator[None]:
-    """Let loops of this thread take tensors that require gradients; what they find can be differentiated once.
+    """Return a context in which programs of this thread take tensors that require gradients.
 
-    Elsewhere torch evaluates them, and derivatives of any order can be had.
+    Their results can be differentiated once. Outside of it torch evaluates functions of such tensors, so that they have
+    derivatives of any order.
     """
     before, _here.differentiated = _here.differentiated, True
     try:
@@ -47,15 +48,15 @@ def differentiated() -> Iterator[None]:
 def values_of(
     calls: Sequence[ProgramCall], robots: int, chosen: Sequence[Tensor | None] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the first lists of programs one after the other, and the second ones, (rows, B).
+    """Return the first lists of some programs, concatenated (rows, B), and their second lists likewise.
 
-    Where autograd records, the first can be differentiated, once.
+    If gradients are recorded, the first lists can be differentiated, once.
 
     Parameters
     ----------
     robots : B.
-    chosen : for each program the springs (K,) of which alone derivatives by the first of its tensors are found, as
-        those of the others are not wanted; None: those of all springs, also in place of the whole.
+    chosen : for each program the springs (K,) to which its gradient by the first of its tensors is restricted, or None
+        for all springs; None: all springs of all programs.
     """
     if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in calls for t in read):
         return values_by_operator(calls, robots) if watched() else values_now(calls, robots)
@@ -67,7 +68,7 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx, calls: Sequence[ProgramCall], robots: int, chosen, *read: Tensor):  # noqa: D102
         first, second = values_by_operator(calls, robots) if watched() else values_now(calls, robots)
         chosen = [None] * len(calls) if chosen is None else chosen
-        # without the tensors, which autograd keeps
+        # without the tensors, which `save_for_backward` keeps
         ctx.calls = [(program, springs, len(own), k) for (program, springs, own), k in zip(calls, chosen, strict=True)]
         ctx.save_for_backward(*read)
         ctx.mark_non_differentiable(second)
@@ -91,7 +92,12 @@ class _Differentiable(torch.autograd.Function):
 def _gradients(
     program: Program, springs: int, read: list[Tensor], weights: Tensor, wanted: set[int], some: Tensor | None
 ) -> dict[int, Tensor]:
-    """Return what `Pullback.gradients` does: by the first tensor of `some` springs (K,) alone, if they are given."""
+    """Return the gradients by the wanted tensors, by their indices among those read; see `Pullback.gradients`.
+
+    Parameters
+    ----------
+    some : (K,) springs to which the gradient by the first tensor is restricted; None: all.
+    """
     if not wanted:
         return {}
     if some is None:

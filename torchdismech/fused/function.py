@@ -1,4 +1,4 @@
-"""Elementwise functions of tensors, by compiled code where it can be had and by torch elsewhere."""
+"""Fused: an elementwise function of tensors that runs as compiled code where possible, and in torch elsewhere."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CONTAINERS = (nn.ModuleDict, nn.ModuleList)
 
 
 def compiled_code_takes(*tensors: Tensor) -> bool:
-    """Return whether compiled code may take tensors: numbers on a CPU, which nothing transforms or differentiates.
+    """Return whether compiled code may take tensors: plain CPU tensors, without autograd, functorch or forward mode.
 
-    Code that is being compiled may hold it, too.
+    Inside `torch.compile` the device alone counts, beside autograd.
     """
     differentiates = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     return not differentiates and _are_numbers(tensors)
 
 
 def programs_take(*tensors: Tensor) -> bool:
-    """Return whether a program may take tensors: numbers on a CPU or a GPU, which nothing transforms.
+    """Return whether a program may take tensors: plain tensors on a CPU or a GPU, without functorch or forward mode.
 
-    Within `differentiated` they may require gradients.
+    They may require gradients within `differentiated` only.
     """
     differentiates = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if differentiates and not is_differentiated():
@@ -42,7 +42,7 @@ def programs_take(*tensors: Tensor) -> bool:
 
 
 def _are_numbers(tensors: Sequence[Tensor], device: str = "cpu") -> bool:
-    """Return whether tensors are numbers on this kind of device, which nothing transforms."""
+    """Return whether tensors are plain ones on this kind of device, outside of functorch and forward-mode AD."""
     compiling = torch.compiler.is_compiling()
     for x in tensors:
         if x.device.type != device or not (compiling or type(x) in (Tensor, nn.Parameter)):
@@ -53,13 +53,13 @@ def _are_numbers(tensors: Sequence[Tensor], device: str = "cpu") -> bool:
 
 
 class Fused:
-    """A function of tensors that broadcast to (S, B), which returns a list of such tensors, as one loop, or kernel.
+    """A function of tensors that broadcast to (S, B), which returns a list of such tensors, run as one loop or kernel.
 
     Parameters
     ----------
     function : made of arithmetic, the functions in `symbols.FUNCTIONS`, and rows `x[index]` of matrices (n, B).
-    name : what warnings call it.
-    compiles : without, torch evaluates it: for what users wrote, which may change in ways that no record shows.
+    name : name of the function in warnings.
+    compiles : False lets torch evaluate it always: for users' code, which may change in ways that a record cannot see.
     """
 
     def __init__(self, function: Callable[..., Sequence], name: str, compiles: bool = True):
@@ -70,7 +70,7 @@ class Fused:
         return Fused, (self.function, self.name, self.compiles)
 
     def __call__(self, springs: int, *tensors: Tensor) -> Tensor:
-        """Return the values (k, S, B) of these tensors; the first says how many robots B there are."""
+        """Return the k values (k, S, B) of the function; the last dimension of the first tensor has to be B."""
         robots = tensors[0].shape[-1]
         program = self.program(tensors)
         if program is None:
@@ -82,7 +82,7 @@ class Fused:
         return found.unflatten(0, (program.counts[0], springs))
 
     def of_columns(self, *tensors: Tensor) -> Tensor:
-        """Return the values (k, C) of tensors (.., C) or (), each column alone: no tensor has springs."""
+        """Return the k values (k, C) of the function for tensors (.., C) or (), column by column, without springs."""
         columns = tensors[0].shape[-1]
         program = self.program(tensors)
         if program is None:
@@ -90,21 +90,21 @@ class Fused:
         return values_of([ProgramCall(program, 1, program.read_among(tensors))], columns)[0]
 
     def program(self, tensors: Sequence[Tensor]) -> Program | None:
-        """Return the program for tensors like these, or None where torch has to evaluate the function."""
+        """Return the program for tensors of these kinds; None where torch has to evaluate the function."""
         if not self.compiles or torch.compiler.is_compiling() or not programs_take(*tensors):
             return None
         device = tensors[0].device.type
         key = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])
         if key not in self._programs:
             if any(tensor.dtype not in (tensors[0].dtype, torch.int64) for tensor in tensors):
-                return None  # torch finds a common one
+                return None  # torch promotes them to a common dtype
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
                 program: Program | None = program_of(
                     lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype, device
                 )
                 if program and any(tensors[place].dtype != program.dtype for place in program.numbers):
-                    program = None  # whole numbers that are no indices: of these, too
+                    program = None  # integers that are used as values, and not as indices, are for torch, too
             except Unavailable as error:
                 program = None
                 warn_if_broken(self.name, error, device)
@@ -113,15 +113,15 @@ class Fused:
 
 
 def _robots_together(tensor: Tensor) -> Tensor:
-    """Return a tensor (.., B) whose robots stand one after the other: to copy it takes less than to gather vectors."""
+    """Return a tensor (.., B) with stride 1 along robots, or 0: copying it is faster than gathering its vectors."""
     apart = tensor.dim() > 1 and tensor.stride(-1) not in (0, 1)
     return tensor.contiguous() if apart else tensor
 
 
 def warn_if_broken(name: str, error: Unavailable, device: str = "cpu") -> None:
-    """Warn that torch evaluates something, if code of the library's own compiles for this device and this does not.
+    """Warn that torch evaluates a function whose code does not compile, unless no code compiles for this device.
 
-    Where nothing compiles there is nothing to mend; `torchdismech check` says what is missing.
+    If there is no compiler at all, the function is not at fault; `torchdismech check` says what is missing.
     """
     try:
         library() if device == "cpu" else kernels()
@@ -131,6 +131,6 @@ def warn_if_broken(name: str, error: Unavailable, device: str = "cpu") -> None:
 
 
 def is_own(module: nn.Module) -> bool:
-    """Return whether a module is one of the library's kinds, with constants that are numbers; or holds others."""
+    """Return whether a module is of the library's classes, or a container, and none of its tensors is parametrized."""
     own = is_of_library(module) or type(module) in CONTAINERS
     return own and not parametrize.is_parametrized(module)

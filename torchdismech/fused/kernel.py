@@ -1,4 +1,4 @@
-"""A program as a kernel on a GPU."""
+"""Kernel: a program as a Triton kernel on a GPU."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from torchdismech.native.gpu import kernels
 
 __all__ = ["Kernel"]
 
-LANES, WARPS = 64, 2  # a thread for each spring of each robot; few to a block, as each holds many registers
-MAX_SPRINGS = 2**31 - 1  # springs of all robots, which a kernel numbers
+LANES, WARPS = 64, 2  # a thread for each spring of each robot; blocks are small, as each thread takes many registers
+MAX_SPRINGS = 2**31 - 1  # springs of all robots together, as a kernel numbers them by 32 bits
 
 
 class Kernel(Program):
-    """A kernel of which each thread finds the values of one spring of one robot.
+    """A kernel in which each thread computes the values of one spring of one robot.
 
-    It is compiled at the first launch, which takes some seconds, and kept in Triton's cache on disk.
+    It is compiled at the first launch, which takes some seconds, and stored in Triton's cache on disk.
 
     Parameters
     ----------
     record, first, second, dtype : as for `Program`.
-    text : the kernel, by `kernel_source`.
+    text : source of the kernel, from `kernel_source`.
 
     Raises
     ------
@@ -66,9 +66,9 @@ class Kernel(Program):
             )
 
     def _dimensions(self) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-        """Return the dimensions of tensors that go along with springs and with robots: tensor among those read, which.
+        """Return which dimensions run along springs, and which along robots: (index of the tensor read, dimension).
 
-        Rows that springs choose of a matrix are of any number.
+        A matrix of which springs choose rows has no dimension along springs: it may have any number of rows.
         """
         springs, robots = set(), set()
         for given in self.record.inputs:
@@ -81,7 +81,7 @@ class Kernel(Program):
 
 
 def _code(text: str) -> Any:
-    """Return Triton's function of a text; Triton reads the text where Python keeps the lines of what has no file."""
+    """Return the Triton function of a source text, which is put into `linecache`, from where Triton reads it."""
     triton, libdevice = kernels().libraries()
     name = f"<torchdismech kernel {sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)

@@ -1,4 +1,4 @@
-"""What was recorded, as a kernel in Triton's language."""
+"""Generates the source of a Triton kernel from a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = {
     "angle": "libdevice.atan2({0}, {1})",
     "rounded": "libdevice.rint({0})",
     "absolute": "tl.abs({0})",
-    # NaN comes through, as in torch
+    # NaN of either operand is returned, as in torch
     "most": "tl.where(({0} > {1}) | ({0} != {0}), {0}, {1})",
     "least": "tl.where(({0} < {1}) | ({0} != {0}), {0}, {1})",
     "chosen": "tl.where({0}, {1}, {2})",
@@ -28,15 +28,15 @@ CALLS = {
     "sigmoid": "1.0 / (1.0 + libdevice.exp(-{0}))",
     "softplus": "tl.where({0} > {1}, {0}, libdevice.log1p(libdevice.exp({0})))",
 }
-# In single precision Triton's division and square root are off by more than a rounding.
+# In single precision Triton's default division and square root are not correctly rounded.
 ROUNDED = {
     torch.float64: {"div": "{0} / {1}", "root": "tl.sqrt({0})"},
     torch.float32: {"div": "tl.div_rn({0}, {1})", "root": "tl.sqrt_rn({0})"},
 }
 TYPES = {torch.float64: "tl.float64", torch.float32: "tl.float32"}
 
-# Each lane is a spring and a robot. The values of spring s and robot b stand at s * robots + b, one row of values after
-# the other, as those of a loop do (`loop_source.py`). A tensor's strides are 0 along what has size 1.
+# Each lane computes one spring of one robot. The values of spring s and robot b are written at s * robots + b, one row
+# of values after the other, as by a loop (`loop_source.py`). A tensor's strides are 0 along dimensions of size 1.
 FRAME = """
 @triton.jit(do_not_specialize=["springs", "robots"{names}], do_not_specialize_on_alignment=[{aligned}])
 def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr):
@@ -49,7 +49,12 @@ def fused({tensors}first, second, springs, robots, {strides}LANES: tl.constexpr)
 
 
 def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
-    """Return a kernel that finds two lists of values for all springs and robots."""
+    """Return the source of a kernel that computes two lists of values for all springs and robots.
+
+    Parameters
+    ----------
+    first, second : the values, by their numbers in the record.
+    """
     tensors, strides = record.places, [f"s{k}_{d}" for k, d in strides_read(record)]
     lines = [f"{stride} = {stride}.to(tl.int64)" for stride in strides]  # products with them may be large
     lines += _rows_read(record)
@@ -69,7 +74,7 @@ def kernel_source(record: Record, first: Sequence[int], second: Sequence[int], d
 
 
 def strides_read(record: Record) -> list[tuple[int, int]]:
-    """Return the strides that a kernel is given: the number of a tensor among those read, and a dimension of it."""
+    """Return the strides that are arguments of a kernel: (index of the tensor among those read, dimension)."""
     found = set()
     for i in record.inputs:
         found |= {(i.place, d) for d in (i.spring, i.robot, *(d for d, _ in i.chosen)) if d is not None}
@@ -80,7 +85,7 @@ def strides_read(record: Record) -> list[tuple[int, int]]:
 
 
 def _rows_read(record: Record) -> Iterator[str]:
-    """Yield lines that find which row each spring reads of matrices."""
+    """Yield lines that load which row of a matrix each spring reads."""
     tensors = record.places
     for k, rows in enumerate(_indices(record)):
         at = _offset(tensors.index(rows.place), [*rows.chosen, (rows.spring, "spring")])
@@ -88,21 +93,21 @@ def _rows_read(record: Record) -> Iterator[str]:
 
 
 def _indices(record: Record) -> list[RowChoice]:
-    """Return the different ways in which springs find the rows that they read."""
+    """Return the different choices of rows in the inputs of a record, in order."""
     return list(dict.fromkeys(i.rows for i in record.inputs if i.rows is not None))
 
 
 def _read(given: Input, record: Record) -> str:
-    """Return the numbers of an input."""
+    """Return the expression that loads an input."""
     spring = "spring" if given.rows is None else f"rows{_indices(record).index(given.rows)}"
     moving = [(d, by) for d, by in ((given.spring, spring), (given.robot, "robot")) if d is not None]
     at = _offset(record.places.index(given.place), [*given.chosen, *moving])
-    # an address that is the same for all lanes is not masked
+    # an address that is the same for all lanes needs no mask
     return f"tl.load({at}, mask=here, other=0.0)" if moving else f"tl.load({at})"
 
 
 def _offset(tensor: int, places: Sequence[tuple[int, int | str]]) -> str:
-    """Return where a number stands, by its place along some dimensions."""
+    """Return the expression of the address of a number, by its index along some dimensions of a tensor."""
     return " + ".join([f"t{tensor}", *(f"{place} * s{tensor}_{d}" for d, place in places if place != 0)])
 
 

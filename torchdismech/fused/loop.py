@@ -1,4 +1,4 @@
-"""A program as a loop of compiled code on a CPU."""
+"""Loop: a program as a compiled C++ loop on a CPU."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from torchdismech.native import compiled_source, in_threads
 
 __all__ = ["Loop"]
 
-OPERATIONS_A_THREAD = 2_000_000  # about 1 ms
-LAYOUTS = 256  # of a program's tensors that are kept in mind
+OPERATIONS_A_THREAD = 2_000_000  # least number of operations for each thread, about 1 ms
+LAYOUTS = 256  # number of layouts (shapes and strides) of a program's tensors that are cached
 
 
 class Loop(Program):
-    """A loop over springs and robots, vectors of robots at a time.
+    """A loop over springs and robots, which computes a vector of robots at a time.
 
     Parameters
     ----------
     record, first, second, dtype : as for `Program`.
-    text : the C++, by `loop_source`.
+    text : the C++ source, from `loop_source`.
 
     Raises
     ------
@@ -39,7 +39,7 @@ class Loop(Program):
     def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype, text: str):
         code = compiled_source(text)
         super().__init__(record, first, second, dtype)
-        self._at = {place: k for k, place in enumerate(self.places)}  # among the tensors that are read
+        self._at = {place: k for k, place in enumerate(self.places)}  # index among the tensors that are read
         number, array = ctypes.c_int64, ctypes.c_void_p
         code.fused.argtypes, code.fused.restype = [number, number, array, array, array, number, number], None
         code.lanes.restype = number
@@ -59,25 +59,27 @@ class Loop(Program):
         in_threads(self.code.fused, (springs, robots, inputs, first, second), parts, threads, read)
 
     def inputs(self, springs: int, robots: int, read: Sequence[Tensor]) -> np.ndarray:
-        """Return what the code is told of its inputs (K, 5); `read` as for `write`."""
+        """Return the table (K, 5) of K inputs for the code, see `Input` in vectors.h; `read` as for `write`."""
         numbers, pointers = self._layout(springs, robots, tuple([(leaf.shape, leaf.stride()) for leaf in read]))
         return numbers + np.array([*[leaf.data_ptr() for leaf in read], 0])[pointers]
 
     @property
     def address(self) -> int:
-        """Where the code begins, for other compiled code to call it."""
+        """Address of the compiled function, for other compiled code to call it."""
         return ctypes.cast(self.code.fused, ctypes.c_void_p).value or 0
 
     def _inputs(
         self, springs: int, robots: int, forms: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the code is told of each input (K, 5), but for where tensors begin, and of which that is (K, 5).
+        """Return the table (K, 5) of `inputs` without the addresses of tensors, and which address to add where (K, 5).
 
-        That is its address, its strides by spring and robot, and address and stride of the rows that springs read.
+        The columns are the address of an input, its strides by spring and robot, and the address and stride of the row
+        numbers that springs read. In the second array an entry is the index of the tensor whose address is added;
+        len(forms) stands for none.
 
         Parameters
         ----------
-        forms : shape and strides of the tensors; one past the last stands for nothing.
+        forms : shape and strides of the tensors.
         """
         numbers, pointers = [], []
         for given in self.record.inputs:
@@ -105,7 +107,7 @@ class Loop(Program):
 
 
 def _offset(stride: tuple[int, ...], chosen: tuple[tuple[int, int], ...]) -> int:
-    """Return how many numbers from a tensor's first one a view begins."""
+    """Return the offset, in numbers, of a view from the first number of its tensor."""
     return sum(stride[dim] * index for dim, index in chosen)
 
 

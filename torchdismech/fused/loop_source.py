@@ -1,4 +1,4 @@
-"""What was recorded, as the C++ of a loop."""
+"""Generates the C++ source of a loop from a record."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "eithe
 PREFIX = {"neg": "-", "not": "~"}
 BEYOND = {"inf": "__builtin_inf()", "-inf": "-__builtin_inf()"}
 
-# What is called: `inputs` are rows of five numbers (see `Input` in vectors.h), values of spring s and robot b stand at
-# s * robots + b, one row of values after the other. Robots of one spring are taken a vector at a time; where they are
-# too few to fill one, lanes are of several springs. The last vector overlaps that before it, if there is one.
+# Source of the function that is called. `inputs` are rows of five numbers (see `Input` in vectors.h); the values of
+# spring s and robot b are written at s * robots + b, one row of values after the other. A vector holds robots of one
+# spring; where there are too few robots to fill it, its lanes belong to several springs. The last vector overlaps the
+# one before it, if there is one.
 FRAME = """
 namespace {{
 
@@ -88,7 +89,12 @@ extern "C" void fused(int64_t springs, int64_t robots, const int64_t* inputs, nu
 
 
 def loop_source(record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype) -> str:
-    """Return code that finds two lists of values for all springs and robots."""
+    """Return the source of a loop that computes two lists of values for all springs and robots.
+
+    Parameters
+    ----------
+    first, second : the values, by their numbers in the record.
+    """
     body = [f"  const auto v{k} = {_expression(record.operations[k])};" for k in needed(record, [*first, *second])]
     for name, values in (("first", first), ("second", second)):
         body += [f"  store({name} + {row} * size + start, v{value});" for row, value in enumerate(values)]
@@ -98,7 +104,10 @@ def loop_source(record: Record, first: Sequence[int], second: Sequence[int], dty
 
 
 def needed(record: Record, wanted: Sequence[int]) -> list[int]:
-    """Return the values that the wanted ones are made of, in order; each is made of such as come before it."""
+    """Return the sorted numbers of the wanted values and of all values that they depend on.
+
+    A value depends only on values with smaller numbers.
+    """
     needed = [False] * len(record.operations)
     for value in wanted:
         needed[value] = True

@@ -1,4 +1,4 @@
-"""Programs made of functions: what these do is recorded with symbols and compiled for a CPU or a GPU."""
+"""Making of programs: a function is traced with symbols, and its record is compiled for a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchdismech.fused.symbols import Leaf, Symbol, Unfusable
 
 __all__ = ["compiled", "program_of"]
 
-_made: dict[tuple, Program] = {}  # of this process, by what they do: models of one kind share them
+_made: dict[tuple, Program] = {}  # all programs of this process, by their source: models of one kind share them
 
 
 def program_of(
@@ -25,24 +25,25 @@ def program_of(
     dtype: torch.dtype,
     device: str = "cpu",
 ) -> Program:
-    """Return the program of a function of leaves with these shapes, which returns two lists of values.
-
-    Only the numbers of dimensions count, and the sizes of those that the function looks into.
+    """Return the program of a function that returns two lists of values.
 
     Parameters
     ----------
+    function : called with a `Leaf` in place of each tensor.
+    shapes : of the tensors. The program depends on their numbers of dimensions alone, and on the sizes of dimensions
+        along which the function takes components.
     device : kind of device, "cpu" or "cuda".
 
     Raises
     ------
-    Unfusable : it does something that is not elementwise.
+    Unfusable : the function does something that is not elementwise.
     Unavailable : there is no compiler, or for a GPU no Triton.
     """
     record = Record()
     try:
         found = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
         first, second = ([Symbol.of(value).number for value in values] for values in found)
-    except (TypeError, ValueError) as error:  # of operators and functions that symbols are no arguments of
+    except (TypeError, ValueError) as error:  # from operators and functions that do not take symbols
         raise Unfusable(str(error)) from error
     if not record.inputs:
         raise Unfusable("a function that reads no tensor")
@@ -52,7 +53,12 @@ def program_of(
 def compiled(
     record: Record, first: Sequence[int], second: Sequence[int], dtype: torch.dtype, device: str = "cpu"
 ) -> Program:
-    """Return the program that finds two lists of values of a record, by their numbers, for a kind of device.
+    """Return the program that computes two lists of values of a record.
+
+    Parameters
+    ----------
+    first, second : the values, by their numbers in the record.
+    device : kind of device, "cpu" or "cuda".
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A function of tensors that is elementwise over springs and robots, as compiled code."""
+"""Program: compiled code of an elementwise function, the base class of `Loop` and `Kernel`."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from torchdismech.fused.record import Record
 
 __all__ = ["Program", "ProgramCall", "programs", "values_now"]
 
-programs: list[Program] = []  # of this process, by their numbers
+programs: list[Program] = []  # all programs of this process, by their `number`
 
 
 class Program(ABC):
-    """Compiled code that finds two lists of values for all springs and robots.
+    """Compiled code that computes two lists of values for all springs and robots.
 
     Autograd can differentiate the first list, such as forces, once; the second, such as entries of a matrix, it cannot.
 
     Parameters
     ----------
-    record : what it does.
-    first : the values in its first list, by their numbers in the record.
-    second : how many values there are in the second one.
-    dtype : of its numbers.
+    record : the operations of the function.
+    first : the values in the first list, by their numbers in the record.
+    second : number of values in the second list.
+    dtype : of the values.
 
     Attributes
     ----------
     device : kind of device whose tensors it takes.
-    places : the tensors that are read, by their places among those that the function is given.
-    numbers : those of them whose numbers count, of the program's dtype; others are indices.
+    places : indices of the tensors that are read, among the arguments of the function.
+    numbers : those of them that are read as values, of the program's dtype; the others are indices of rows.
     counts : number of values in each list.
-    lanes : from so many robots on, tensors are read the faster the nearer the robots in them stand.
-    number : of the program, in this process.
+    lanes : number of robots from which on tensors should have stride 1 along robots to be read fast.
+    number : index in `programs`.
     """
 
     device: ClassVar[str]
@@ -49,18 +49,18 @@ class Program(ABC):
         programs.append(self)
 
     def read_among(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors that are read, among those that the function is given."""
+        """Return those arguments of the function that the program reads."""
         return [tensors[place] for place in self.places]
 
     def values(self, springs: int, robots: int, read: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the lists (values x springs, B); `read` as for `write`."""
+        """Return the two lists, (values x springs, B) each; `read` as for `write`."""
         first, second = (_empty(count * springs, robots, self, read) for count in self.counts)
         self.write(springs, read, first, second)
         return first, second
 
     @abstractmethod
     def write(self, springs: int, read: Sequence[Tensor], first: Tensor, second: Tensor) -> None:
-        """Write the lists to `first` and `second` (values x springs, B), contiguous.
+        """Compute the lists into `first` and `second` (values x springs, B), which have to be contiguous.
 
         Parameters
         ----------
@@ -69,11 +69,11 @@ class Program(ABC):
 
 
 class ProgramCall(NamedTuple):
-    """A program with what it is given.
+    """A program with its arguments.
 
     Attributes
     ----------
-    springs : their number.
+    springs : number of springs.
     read : the tensors at the program's `places`.
     """
 
@@ -83,12 +83,12 @@ class ProgramCall(NamedTuple):
 
 
 def _empty(rows: int, robots: int, program: Program, read: Sequence[Tensor]) -> Tensor:
-    """Return a tensor that a program is to write, where the tensors are that it reads."""
+    """Return an uninitialised tensor for results of a program, on the device of the tensors that it reads."""
     return torch.empty(rows, robots, dtype=program.dtype, device=read[0].device if read else program.device)
 
 
 def values_now(calls: Sequence[ProgramCall], robots: int) -> tuple[Tensor, Tensor]:
-    """Return the first lists of programs one after the other, and the second ones, (rows, B).
+    """Return the first lists of some programs, concatenated (rows, B), and their second lists likewise; no autograd.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Pullback: gradients through a recorded function, as one more loop or kernel: the derivatives of what it did."""
+"""Pullback: gradients through a program (vector-Jacobian products), computed by another loop or kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torchdismech.native import function_of, in_threads
 
 __all__ = ["Pullback", "pullback_of"]
 
-SUMS = 64  # numbers of springs whose sums are kept in mind
+SUMS = 64  # number of different sizes of `_one_row` that are cached
 
 
 _pullbacks: dict[tuple[Program, bool | None], Pullback] = {}
@@ -31,16 +31,16 @@ def pullback_of(program: Program, by_first: bool | None) -> Pullback:
 
 
 class Pullback:
-    """The gradients by the tensors that a program reads, of a sum over its first list, with weights.
+    """Gradients of a weighted sum of a program's first list, by the tensors that the program reads.
 
-    One loop finds all of them: a loop without those that a backward pass does not need would take longer to compile
-    than it would save. The first tensor is the exception: springs read most of it, and its gradient takes four tenths
-    of the time, so it may have a loop of its own.
+    One loop computes all of them: compiling another loop, without the gradients that a backward pass does not need,
+    would take longer than it saves. The first tensor is the exception: it is the largest part of what springs read, and
+    its gradient takes four tenths of the time, so it may have a separate loop.
 
     Parameters
     ----------
-    program : of which the first list is differentiated.
-    by_first : whether gradients are by the first tensor that is read alone, by the others alone, or, None, by all.
+    program : the program whose first list is differentiated.
+    by_first : True: gradients by the first of the tensors alone; False: by the others alone; None: by all.
     """
 
     def __init__(self, program: Program, by_first: bool | None = None):
@@ -50,7 +50,7 @@ class Pullback:
         numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]
         self._at = {place: k for k, place in enumerate(program.places)}
         by_value = derivatives_by_values(record, numbers)
-        self._inputs: list[tuple[int, Input]] = []  # number of the tensor among those read, and how springs read it
+        self._inputs: list[tuple[int, Input]] = []  # index of the tensor among those read, and the view that is read
         found = []
         for number, given in enumerate(program.record.inputs):
             value = record.numbers["input", number]
@@ -59,19 +59,21 @@ class Pullback:
                 found.append(by_value[value])
         self._program = compiled(record, found, [], program.dtype, program.device)
         self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
-        self._along: dict[int, int] = {}  # the dimension of tensors that goes along with springs, where one does
+        self._along: dict[int, int] = {}  # for each tensor that has one, the dimension that runs along springs
         for given in program.record.inputs:
             place, dim = (given.place, given.spring) if given.rows is None else (given.rows.place, given.rows.spring)
             if dim is not None:
                 self._along[self._at[place]] = dim
 
     def gradients(self, springs: int, read: Sequence[Tensor], weights: Tensor, wanted: set[int]) -> dict[int, Tensor]:
-        """Return the gradients by the tensors that are wanted, by their numbers; none where no value depends on one.
+        """Return the gradients by the wanted tensors; a tensor on which no value depends is left out.
 
         Parameters
         ----------
+        springs : S.
         read : the tensors that the program reads.
-        weights : (values x springs, B).
+        weights : (values x springs, B) gradient by the first list.
+        wanted : indices of tensors in `read`.
         """
         robots = weights.shape[1]
         given = [*read, weights.contiguous().view(self._count, springs, robots)]
@@ -88,9 +90,9 @@ class Pullback:
         return gradients
 
     def _of_components(self, number: int, tensor: Tensor, values: Tensor) -> Tensor | None:
-        """Return the part of the values (V, S, B) that is the gradient by a tensor (C, S, B), read once by components.
+        """Return the part (C, S, B) of the values (V, S, B) that is the gradient by a tensor (C, S, B).
 
-        None where it is read in another way.
+        None unless the tensor is read exactly once, component by component, so that nothing has to be summed.
         """
         places = [k for k, (other, _) in enumerate(self._inputs) if other == number]
         if not places or tensor.shape != (len(places), *values.shape[1:]):
@@ -102,7 +104,10 @@ class Pullback:
     def gradients_of_some(
         self, chosen: Tensor, springs: int, read: Sequence[Tensor], weights: Tensor
     ) -> dict[int, Tensor]:
-        """Return the gradient by the first tensor of a sum over some springs (K,) alone; arguments as above."""
+        """Return {0: the gradient by the first tensor} of a sum over the springs `chosen` (K,) alone.
+
+        The other arguments are those of `gradients`.
+        """
         if not len(chosen):
             return {0: torch.zeros_like(read[0])}
         given = list(read)
@@ -117,9 +122,14 @@ class Pullback:
 
 
 def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
-    """Add what springs and robots found (S, B) to the gradient by a tensor, which they read in this way."""
+    """Add a value (S, B) to the gradient by a tensor of which springs and robots read the view `how`, in place.
+
+    Parameters
+    ----------
+    rows : (S,) row that each spring reads, where `how.rows` says so.
+    """
     if not value.numel():
-        return  # where there is no spring there is nothing to sum
+        return
     springs, robots = value.shape
     if springs > 1 and (how.spring is None or rows is None and gradient.shape[how.spring] == 1):
         value = _summed_springs(value)
@@ -127,7 +137,7 @@ def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> No
         value = value.sum(1, keepdim=True)
     part = _held(gradient, how.chosen)
     along = {k: dim for k, dim in enumerate((how.spring, how.robot)) if dim is not None}
-    order = sorted(along, key=along.__getitem__)  # as the tensor has springs and robots
+    order = sorted(along, key=along.__getitem__)  # order of the dimensions of springs and robots in the tensor
     missing = [k for k in (0, 1) if k not in along]
     value = value.permute(*missing, *order).reshape([value.shape[k] for k in order])
     if rows is None:
@@ -137,7 +147,7 @@ def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> No
 
 
 def _summed_springs(value: Tensor) -> Tensor:
-    """Return the sum (1, B) of what springs found (S, B): compiled code that a tape makes with others in one call."""
+    """Return the sum (1, B) of values (S, B) over springs, on a CPU by compiled code, which tapes replay faster."""
     function = function_of("weighted_sums", value.dtype) if value.is_cpu else None
     if function is None:
         return value.sum(0, keepdim=True)
@@ -149,7 +159,7 @@ def _summed_springs(value: Tensor) -> Tensor:
 
 @lru_cache(SUMS)
 def _one_row(springs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a row of ones, one for each spring, as a sparse matrix: where rows begin, columns, values."""
+    """Return a sparse matrix (1, S) of ones in CSR format: begin of each row, columns, values."""
     return (
         torch.tensor([0, springs], device="cpu"),
         torch.arange(springs, device="cpu"),
@@ -158,7 +168,7 @@ def _one_row(springs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:
-    """Return the view of a tensor in which dimensions are held at an index."""
+    """Return the view of a tensor with some dimensions fixed at an index, (dimension, index) each."""
     for dim, index in sorted(chosen, reverse=True):
         tensor = tensor.select(dim, index)
     return tensor

@@ -1,4 +1,4 @@
-"""Record: what a function did to its tensors, as a list of elementwise operations; loops and kernels are made of it."""
+"""Record: the elementwise operations of a traced function, from which loops and kernels are generated."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 __all__ = ["Input", "Operation", "Record", "RowChoice"]
 
-Operation = tuple  # its name, and what it is of: numbers of values
+Operation = tuple  # (name, *operands): operands are numbers of values in the record
 
 
 class RowChoice(NamedTuple):
-    """Where each spring finds which row it reads of a matrix: in a tensor of whole numbers.
+    """View (S,) of a tensor of integers that says which row of a matrix each spring reads.
 
     Attributes
     ----------
-    place : of that tensor among those that the function is given.
-    chosen : (dimension, index) of those of its dimensions in which it is held at an index.
-    spring : its dimension that goes along with springs.
+    place : index of the tensor of integers among the arguments of the function.
+    chosen : (dimension, index) for each dimension of it that is fixed at an index.
+    spring : dimension that runs along springs.
     """
 
     place: int
@@ -27,14 +27,14 @@ class RowChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class Input:
-    """The numbers of a tensor that springs read, as a view of it.
+    """A view of an argument that the function reads as a value, one number for each spring and robot.
 
     Attributes
     ----------
-    place : of the tensor among those that the function is given.
-    chosen : (dimension, index) of those in which it is held at an index.
-    spring, robot : the dimensions that go along with springs and robots; None where all share the numbers.
-    rows : which row each spring reads along its dimension; None: that of its own number.
+    place : index of the tensor among the arguments of the function.
+    chosen : (dimension, index) for each dimension that is fixed at an index.
+    spring, robot : dimensions that run along springs and robots; None where all springs, or robots, share the numbers.
+    rows : which index each spring reads along dimension `spring`; None: spring k reads index k.
     """
 
     place: int
@@ -46,12 +46,13 @@ class Input:
 
 @dataclass
 class Record:
-    """What a function did, each different operation once: value k is what `operations[k]` gives.
+    """The operations of a function, each different one once. Value number k is the result of `operations[k]`.
 
     Attributes
     ----------
-    inputs : what springs read, in order, and the numbers of these values.
-    numbers : of the values, by their operations.
+    operations : each refers to earlier values by their numbers.
+    inputs : number of the value of each input that is read, in order.
+    numbers : number of the value of each operation.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -59,16 +60,16 @@ class Record:
     numbers: dict[Operation, int] = field(default_factory=dict)
 
     def copy(self) -> Record:
-        """Return a record that can grow by itself."""
+        """Return a copy that can grow without changing this record."""
         return Record([*self.operations], {**self.inputs}, {**self.numbers})
 
     @property
     def places(self) -> list[int]:
-        """The tensors that are read, by their places among those that the function is given."""
+        """Sorted indices, among the arguments of the function, of the tensors that are read."""
         return sorted({i.place for i in self.inputs} | {i.rows[0] for i in self.inputs if i.rows is not None})
 
     def value(self, *operation: Any) -> int:
-        """Return the number of the value that an operation gives."""
+        """Return the number of the value of an operation, which is added if it is new."""
         number = self.numbers.get(operation)
         if number is None:
             number = self.numbers[operation] = len(self.operations)
@@ -76,11 +77,11 @@ class Record:
         return number
 
     def number(self, value: float) -> int:
-        """Return the number of a constant."""
+        """Return the number of the value that is a constant."""
         return self.value("number", float(value).hex())
 
     def read(self, given: Input) -> int:
-        """Return the number of the value that springs read."""
+        """Return the number of the value of an input."""
         number = self.inputs.get(given)
         if number is None:
             number = self.inputs[given] = self.value("input", len(self.inputs))

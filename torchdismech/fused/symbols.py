@@ -1,8 +1,8 @@
-"""Symbols that stand in for tensors while a function of them is recorded, an operation at a time.
+"""Symbols that stand in for tensors while a function is traced, and write its operations to a `Record`.
 
-They write to a `Record`. What is recorded is elementwise: every value is a scalar of a spring and a robot, (S, B), or
-broadcasts against that. What a zero makes of an operation is known when it is recorded, and left out: planar robots
-have many (`robot/plane.py`).
+Operations are elementwise: every value is one number for each spring and robot, (S, B), or broadcasts to that.
+Operations with a constant zero are simplified while they are recorded, as formulas of planar robots have many zeros
+(`robot/plane.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torchdismech.fused.record import Input, Record, RowChoice
 __all__ = ["Leaf", "Symbol", "Unfusable", "chosen"]
 
 ZERO, ONE = ("number", (0.0).hex()), ("number", (1.0).hex())
-# What operations give of a number that is zero, on the left and on the right; else they are carried out. What is not
-# finite, times zero, is zero here.
+# Results of operations whose left or right operand is a constant zero; None: there is no such simplification. Here zero
+# times a number that is not finite is zero.
 OF_ZERO = {"mul": (ZERO, ZERO), "div": (ZERO, None)}
 UNARY_OF_ZERO = {"neg": ZERO, "sine": ZERO, "cosine": ONE}
-# operands on the left and on the right that change nothing
+# constants on the left and on the right with which an operation returns its other operand
 NEUTRAL = {"add": (ZERO, ZERO), "sub": (None, ZERO), "mul": (ONE, ONE), "div": (None, ONE)}
 
 
@@ -30,10 +30,10 @@ class Unfusable(Exception):
 
 
 class _Recorded:
-    """What leaves and values share: arithmetic, and the functions of torch that are recorded."""
+    """Base class of leaves and values: arithmetic, and the functions of torch that can be recorded."""
 
     record: Record
-    _value: Callable[[], int]  # returns the number of the value in the record
+    _value: Callable[[], int]  # returns the number of this value in the record
 
     @classmethod
     def __torch_function__(cls, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Symbol:
@@ -43,7 +43,7 @@ class _Recorded:
         return known(*args)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python asks for, to find out whether it is there
+        if name.startswith("__"):  # Python asks for special methods to see whether they exist
             raise AttributeError(name)
         raise Unfusable(f"the attribute {name} of a tensor")
 
@@ -103,12 +103,12 @@ class _Recorded:
         raise Unfusable("a decision by the value of a tensor")
 
     def clamp(self, low: float, high: float) -> Symbol:
-        """Return it between two numbers."""
+        """Return the value limited to the range between two numbers."""
         return _binary("least", _binary("most", self, low), high)
 
 
 class Condition:
-    """What holds for some springs and robots and not for others."""
+    """A truth value for each spring and robot."""
 
     def __init__(self, record: Record, number: int):
         self.record, self.number = record, number
@@ -136,45 +136,45 @@ class Condition:
 
 
 class Symbol(_Recorded):
-    """A value that was found, (S, B)."""
+    """A computed value, (S, B)."""
 
     def __init__(self, record: Record, number: int):
         self.record, self.number = record, number
 
     @classmethod
     def of(cls, given: Any) -> Symbol:
-        """Return the value of a leaf, or of another symbol; refuse all else."""
+        """Return the value of a leaf, or of another symbol; refuse anything else."""
         if not isinstance(given, _Recorded):
             raise Unfusable(f"a result that is a {type(given).__name__}")
         return cls(given.record, given._value())
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a constant."""
+        """Whether the value is a constant."""
         return self.record.operations[self.number][0] == "number"
 
     @property
     def condition(self) -> Condition:
-        """What the value of an operation that decides stands for."""
+        """The value as a condition, which has to be the result of a comparison or of logic."""
         return Condition(self.record, self.number)
 
     def _value(self) -> int:
         return self.number
 
     def contiguous(self) -> Symbol:
-        """Return the same."""
+        """Return the value itself."""
         return self
 
 
 class Leaf(_Recorded):
-    """A tensor that the function is given, or a view of it: its last dimensions are springs and robots when it is used.
+    """An argument of the function, or a view of it. When it is used as a value, its last dimensions are (S, B).
 
     Parameters
     ----------
-    record : which the function's operations go to.
-    place : see `Input`.
+    record : record to which operations are written.
+    place : index of the tensor among the arguments.
     shape : of the tensor.
-    dims : the dimensions of the tensor that this view's are; None for one of size 1.
+    dims : dimension of the tensor to which each dimension of the view belongs; None for a new one of size 1.
     chosen, rows : see `Input`.
     """
 
@@ -190,7 +190,7 @@ class Leaf(_Recorded):
         self.record, self.place, self.whole = record, place, shape
         self.dims = tuple(range(len(shape))) if dims is None else dims
         self.chosen, self.rows = chosen, rows
-        self._number: int | None = None  # of its value, once something reads it
+        self._number: int | None = None  # number of its value in the record, once something has read it
 
     def _view(self, dims: tuple[int | None, ...], chosen: tuple = (), rows: RowChoice | None = None) -> Leaf:
         rows = self.rows if rows is None else rows
@@ -214,27 +214,27 @@ class Leaf(_Recorded):
         return len(self.dims)
 
     def contiguous(self) -> Leaf:
-        """Return the same."""
+        """Return the view itself."""
         return self
 
     def t(self) -> Leaf:
-        """Return it with its two dimensions exchanged."""
+        """Return a view with the two dimensions exchanged."""
         return self._view(self.dims[::-1])
 
     def transpose(self, first: int, second: int) -> Leaf:
-        """Return it with two dimensions exchanged."""
+        """Return a view with two dimensions exchanged."""
         dims = list(self.dims)
         dims[first], dims[second] = dims[second], dims[first]
         return self._view(tuple(dims))
 
     def unsqueeze(self, dim: int) -> Leaf:
-        """Return it with one more dimension of size 1."""
+        """Return a view with one more dimension of size 1."""
         dims = list(self.dims)
         dims.insert(dim if dim >= 0 else len(dims) + 1 + dim, None)
         return self._view(tuple(dims))
 
     def unbind(self, dim: int = 0) -> tuple[Leaf, ...]:
-        """Return its parts along a dimension."""
+        """Return the slices along a dimension, as views without it."""
         dim = dim % len(self.dims)
         of = self.dims[dim]
         if of is None:
@@ -292,7 +292,7 @@ def _comparison(name: str, a: Any, b: Any) -> Condition:
 
 
 def chosen(condition: Any, a: Any, b: Any) -> Symbol:
-    """Return a where a condition holds and b elsewhere."""
+    """Return the value that is a where a condition holds and b elsewhere."""
     if not isinstance(condition, Condition):
         raise Unfusable(f"a choice by a {type(condition).__name__}")
     record = condition.record

@@ -1,4 +1,4 @@
-"""Programs as an operator of torch, so that what records or compiles calls of torch may hold them."""
+"""Programs as an operator of torch, so that code which traces or compiles torch operations can contain them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["values_by_operator", "watched"]
 
 
 def values_by_operator(calls: Sequence[ProgramCall], robots: int) -> tuple[Tensor, Tensor]:
-    """Return what `values_now` does, by an operator of torch, for who is watching what torch does."""
+    """Return the two lists (rows, B) of `values_now`, computed by an operator of torch that tracing code sees."""
     rows, numbers, springs, reads, read = [0, 0], [], [], [], []
     for program, count, tensors in calls:
         numbers.append(program.number)
@@ -27,9 +27,9 @@ def values_by_operator(calls: Sequence[ProgramCall], robots: int) -> tuple[Tenso
 
 
 def watched() -> bool:
-    """Return whether someone records what torch does, so that operators have to be called as such; it takes longer.
+    """Return whether operations of torch are being traced, so that programs have to be called by the slower operator.
 
-    Tapes record compiled code as it is.
+    Tapes do not count: they record calls of compiled code themselves.
     """
     return torch.compiler.is_compiling() or (torch._C._len_torch_dispatch_stack() > 0 and not taping())
 
@@ -43,7 +43,6 @@ def _values(
     return values_now(calls, robots)
 
 
-# An operator of torch, so that recorded and compiled graphs may hold it.
 _OPERATORS = torch.library.Library("torchdismech", "FRAGMENT")
 _OPERATORS.define(
     "fused(int[] programs, int[] springs, int[] reads, Tensor[] read, int first, int second, int robots)"
@@ -58,5 +57,5 @@ def _like_values(numbers, springs, reads, read, first, second, robots):
     return read[0].new_empty(first, robots, dtype=dtype), read[0].new_empty(second, robots, dtype=dtype)
 
 
-# `torch.library.register_fake` would look through all modules for its caller, 20 ms for each operator
+# not by `torch.library.register_fake`, which searches all modules for its caller and takes 20 ms for each operator
 _OPERATORS.impl("fused", _like_values, "Meta")
