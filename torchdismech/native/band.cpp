@@ -4,12 +4,12 @@
 // pivots. No rows are exchanged. A symmetric matrix has U = M^T, and one half is stored: the function that factors
 // takes the same memory for both.
 //
-// A half-band with reach k holds n lines of k + 1 numbers: the diagonal (in the end the inverse of the pivot), then the
-// entries below it (M) or right of it (U). So entry (i, p), i >= p, stands at p * k + i. A number is a vector with one
-// lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
+// A half-band with reach k holds n lines of k + 1 numbers: the diagonal (after the elimination the inverse pivot), then
+// the entries below it (M) or right of it (U). So entry (i, p), i >= p, is number p * k + i. A number is a vector with
+// one lane for each matrix of a group; a group holds its half M, then, unless symmetric, its half U.
 //
-// Bands are as wide as their widest place. A `Profile` says how far pivots reach in fact: what is beyond is zero, and
-// left out.
+// Bands are stored as wide as their widest line. A `Profile` says how far each pivot actually reaches: numbers beyond
+// are zero, and skipped.
 
 #include <cstdint>
 #include <cstring>
@@ -21,16 +21,16 @@
 
 namespace {
 
-// Groups whose values are taken together: a row of values is read a few cache lines at a time.
+// Groups that are filled together, so that a row of values is read a few cache lines at a time.
 constexpr int64_t GROUPS_AT_ONCE = 4;
-// Columns that are reduced together, and rows of them that stay in registers.
+// Columns that are reduced together, and the number of their rows that are held in registers.
 constexpr int PANEL = 4;
 constexpr int ROWS = 4;
 
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// What all functions know of the matrices. `upper` is -1 for symmetric ones.
+// Number, size and bandwidths of the matrices. `upper` is -1 for symmetric ones.
 struct Shape {
   int64_t batch, n, lower, upper;
   bool symmetric() const { return upper < 0; }
@@ -39,7 +39,7 @@ struct Shape {
   int64_t reach() const { return symmetric() ? lower : upper; }
 };
 
-// Pivot p reaches the lines up to last[p], and line i is reached by pivot begin[i] and those after it; both grow.
+// Pivot p reaches the lines up to last[p], and line i is reached by the pivots from begin[i] on; both increase.
 struct Profile {
   const int64_t *begin, *last;
 };
@@ -52,12 +52,12 @@ template <typename V> struct Half {
   V& entry(int64_t i, int64_t p) const { return at[p * reach + i]; }
 };
 
-// Reduce rows [i, i + R) of columns [c, c + C) by the pivots [begin, c); factors[p - first][column] is what the pivot's
-// column is multiplied by. A diagonal tile (i = c) has only its lower triangle stored.
+// Reduce rows [i, i + R) of columns [c, c + C) by the pivots [begin, c); factors[p - first][column] multiplies the
+// column of pivot p. Of a diagonal tile (i = c) only the lower triangle is stored.
 template <int R, int C, bool diagonal, typename V>
 inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, int64_t begin, int64_t c, int64_t i) {
   V sum[R][C] = {};
-  // The band of the first few pivots ends within the tile.
+  // the columns of the first few pivots end within the tile
 #pragma GCC unroll 4
   for (int h = 0; h < R - 1; ++h) {
     const int64_t p = i - half.reach + h;
@@ -76,8 +76,8 @@ inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, in
       if (!diagonal || r >= k) half.entry(i + r, c + k) -= sum[r][k];
 }
 
-// Reduce columns [c, c + C) of a half by all pivots before c; the other half says by how much. Needs reach >= C unless
-// C is 1, and c + C <= n.
+// Reduce columns [c, c + C) of a half by all pivots before c, with factors from the other half. Needs reach >= C
+// unless C is 1, and c + C <= n.
 template <int C, typename V>
 inline void reduce_panel(const Half<V>& half, const Half<V>& other, const int64_t* begin, int64_t c, V* factors) {
   const int64_t first = larger(begin[c], c - smaller(half.reach, other.reach));
@@ -93,7 +93,7 @@ inline void reduce_panel(const Half<V>& half, const Half<V>& other, const int64_
     reduce_tile<C, C, true>(half, factors, first, first, c, i);
     i += C;
   }
-  const int64_t end = half.end(c - 1);  // below, no pivot before c reaches
+  const int64_t end = half.end(c - 1);  // pivots before c reach no rows from here on
   for (; i + ROWS <= end; i += ROWS) reduce_tile<ROWS, C, false>(half, factors, first, from(), c, i);
   for (; i < end; ++i) reduce_tile<1, C, false>(half, factors, first, from(), c, i);
 }
@@ -118,8 +118,8 @@ template <typename V> inline V largest(const Half<V>& half, int64_t j) {
   return most;
 }
 
-// Which lanes of a symmetric factor have no term of the elimination that is larger than `limit`: a column of M, times
-// the inverse of its pivot, times the same column as a row of U.
+// The lanes of a symmetric factor in which no term of the elimination is larger than `limit`; a term is a product of a
+// column of M, the inverse of its pivot, and the same column as a row of U.
 template <typename T> inline auto small_terms(const Half<Vec<T>>& factor, int64_t n, Vec<T> limit) {
   auto small = limit <= std::numeric_limits<T>::max();
   for (int64_t j = 0; j < n; ++j) {
@@ -132,8 +132,8 @@ template <typename T> inline auto small_terms(const Half<Vec<T>>& factor, int64_
   return small;
 }
 
-// Factor one group in place. No term of the elimination of `good` lanes was larger than `limit`, or the matrices are
-// `definite`: symmetric, with positive pivots.
+// Factor one group in place. Lanes are `definite` if their matrix is symmetric and all pivots are positive. They are
+// `good` if they are definite, or if no term of their elimination was larger than `limit`.
 template <typename T>
 void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good,
                   bool* definite, int64_t lanes) {
@@ -175,7 +175,7 @@ void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<
 }
 
 // Fill place `place` of the bands of groups [first, last) from entry `source` of values (nnz, batch), with zero for -1.
-// `most[g - first]` becomes the largest size of the entries. Lanes without a matrix hold anything: nobody reads them.
+// `most[g - first]` becomes the largest absolute entry. Lanes without a matrix may hold anything: nobody reads them.
 template <typename T>
 inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t source, int64_t place, Vec<T>* bands,
                        Vec<T>* most, int64_t first, int64_t last) {
@@ -191,7 +191,7 @@ inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t
   if (full == last) return;
   V v = {};
   if (source >= 0 && at + full * W + W <= nnz * shape.batch) {
-    std::memcpy(&v, values + at + full * W, sizeof(V));  // the last lanes come from the next row
+    std::memcpy(&v, values + at + full * W, sizeof(V));  // lanes beyond the batch read numbers of the next row
   } else if (source >= 0) {
     for (int64_t w = 0; w < shape.batch - full * W; ++w) v[w] = values[at + full * W + w];
   }
@@ -199,8 +199,8 @@ inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t
   most[full - first] = larger(most[full - first], size_of(v));
 }
 
-// Fill the bands of groups [first, last): place k comes from entry sources[k], or is zero where that is -1. Lines are
-// filled as far as tiles read, a few places beyond what their pivots reach.
+// Fill the bands of groups [first, last): place k gets entry sources[k], or zero where that is -1. Lines are filled as
+// far as tiles read, a few places beyond the reach of their pivots.
 template <typename T>
 void fill(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
           Vec<T>* most, int64_t first, int64_t last) {
@@ -263,7 +263,7 @@ void solve(const Shape& shape, const Profile& profile, const T* numbers, const i
     for (int64_t j = n - 1; j >= 0; --j) {
       const int64_t end = upper.end(j);
       V even = {}, odd = {};
-      int64_t i = end - 1;  // from the far end: the line that was found last comes last
+      int64_t i = end - 1;  // from the far end, so that the value found just before is needed last
       for (; i > j + 1; i -= 2) {
         even += upper.entry(i, j) * y[i];
         odd += upper.entry(i - 1, j) * y[i - 1];
@@ -278,7 +278,8 @@ void solve(const Shape& shape, const Profile& profile, const T* numbers, const i
 
 }  // namespace
 
-// `profile` holds `begin` (n), then `last` (n); `good` which matrices are (batch), then which are definite (batch).
+// `profile` holds `begin` (n), then `last` (n). `good` gets which matrices are good (batch), then which are definite
+// (batch).
 #define INTERFACE(T, suffix)                                                                                          \
   void band_factor_##suffix(int64_t batch, int64_t n, int64_t lower, int64_t upper, const int64_t* profile,           \
                             const T* values, int64_t nnz, const int64_t* sources, const double* growth, T* numbers,   \

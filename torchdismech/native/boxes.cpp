@@ -1,9 +1,9 @@
 // Pairs of axis-aligned boxes that overlap, robot by robot: columns and a sweep; see `contact/pairs/broad_phase.py`.
 //
-// Boxes are swept along the axis on which a robot is longest, z; along the longer of the other two, x, space is cut into
-// columns of twice a box's mean width. A box stands in all columns that it overlaps, in two or three on average, and two
-// boxes count in the first column that both stand in. Columns decide nothing: pairs come of comparisons of the given
-// numbers.
+// Boxes are swept along the axis on which the robot is longest, here called z. Along the longer of the other two, x,
+// space is divided into columns of twice the mean width of a box. A box is entered in all columns that it overlaps, two
+// or three on average, and a pair counts in the first column that both boxes are in. Columns only save comparisons:
+// whether boxes overlap is decided by comparing the given numbers.
 
 #include <algorithm>
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// Columns are so many mean widths wide: narrower, boxes stand in more of them; wider, more boxes are compared.
+// Width of a column in mean widths of a box: in narrower ones a box has more entries, in wider ones more are compared.
 constexpr double WIDTH = 2;
 
 // The boxes of a set: corners (robots, count, 3).
@@ -22,7 +22,7 @@ struct Set {
   int64_t count;
 };
 
-// How far the boxes of a robot reach on each axis, and how they are.
+// The extent of a robot's boxes on each axis, the sums of their widths, and whether they are valid.
 struct Extent {
   double low[3] = {INFINITY, INFINITY, INFINITY}, high[3] = {-INFINITY, -INFINITY, -INFINITY};
   double widths[3] = {0, 0, 0};
@@ -53,7 +53,7 @@ struct Extent {
   }
 };
 
-// Columns along x. A number on x is in column floor((number - start) * scale) or the last one: that rises with it.
+// Columns along x. A coordinate x is in column floor((x - start) * scale), or in the last one; it increases with x.
 struct Columns {
   int x, y, z, count = 1;
   double start, scale = 0;
@@ -73,13 +73,13 @@ struct Columns {
   int of(double number) const { return std::min(count - 1, int((number - start) * scale)); }
 };
 
-// A box in one of its columns, of which `first` is the first.
+// A box in one of the columns that it overlaps; `first` is the first of these.
 struct Entry {
   double z_low, z_high, x_low, x_high, y_low, y_high;
   int32_t first, box;
 };
 
-// The boxes of a set column by column, in the order of their lower z: those of column c begin at begin[c].
+// The boxes of a set by columns, and in each sorted by their lower z; those of column c begin at begin[c].
 struct Table {
   std::vector<Entry> entries;
   std::vector<int64_t> begin;
@@ -110,7 +110,7 @@ struct Table {
   std::vector<int64_t> next;
 };
 
-// Two boxes, the first one of the first set.
+// Indices of two boxes that overlap; the first is of the first set.
 struct Pair {
   int32_t first, second;
 };
@@ -136,7 +136,7 @@ class Search {
     mine.fill(set, robot, columns);
     theirs.fill(others, robot, columns);
     for (int c = 0; c < columns.count; ++c) {
-      // those that begin at the same z are met by the first sweep alone
+      // pairs that begin at the same z are found by the first sweep alone
       sweep(mine, theirs, c, [](double a, double b) { return b < a; },
             [&](const Entry& a, const Entry& b) { pairs.push_back({a.box, b.box}); });
       sweep(theirs, mine, c, [](double a, double b) { return b <= a; },
@@ -150,14 +150,15 @@ class Search {
   std::vector<int64_t> begin;
   std::vector<Pair> sorted;
 
-  // Whether two boxes of a column overlap, of which one begins within the z of the other, and count in this column.
+  // Whether two boxes, one of which begins within the z range of the other, overlap, and this is the column that
+  // counts.
   static bool meet(const Entry& a, const Entry& b, int column) {
     return (a.y_low <= b.y_high) & (b.y_low <= a.y_high) & (a.x_low <= b.x_high) & (b.x_low <= a.x_high) &
            (std::max(a.first, b.first) == column);
   }
 
-  // Hand over the boxes of a column that overlap and of which the second begins within the z of the first; `before` says
-  // of two lower z whether the second one does not.
+  // Call take(a, b) for the pairs of overlapping boxes of a column of which b begins within the z range of a. `before`
+  // tells from the lower z of both whether b begins before a.
   template <typename Before, typename Take>
   static void sweep(const Table& firsts, const Table& seconds, int column, const Before& before, const Take& take) {
     const Entry *from = seconds.entries.data() + seconds.begin[column];
@@ -176,7 +177,7 @@ class Search {
     sorted.resize(pairs.size());
     for (const Pair& pair : pairs) ++begin[pair.first + 1];
     for (int64_t k = 0; k < boxes; ++k) begin[k + 1] += begin[k];
-    for (const Pair& pair : pairs) sorted[begin[pair.first]++] = pair;  // begin[k] is where those of k end, then
+    for (const Pair& pair : pairs) sorted[begin[pair.first]++] = pair;  // begin[k] becomes the end of the pairs of k
     int64_t start = 0;
     for (int64_t k = 0; k < boxes; start = begin[k++])
       std::sort(sorted.begin() + start, sorted.begin() + begin[k],

@@ -1,5 +1,5 @@
-// Calls of compiled functions, one after the other: a recorded step is one call from Python instead of many, and so are
-// many steps, as long as nothing in them is for Python.
+// Makes calls of compiled functions one after the other, so that a recorded step is one call from Python instead of
+// many, and so are many steps, as long as none of them needs Python.
 
 #include <cstdint>
 #include <cstring>
@@ -7,8 +7,8 @@
 
 namespace {
 
-// A call of a function whose arguments are whole numbers and addresses. `expected` is what it has to return; -1 where it
-// returns nothing that is looked at.
+// A call of a function whose arguments are integers and addresses. `expected` is the value that it has to return; -1 if
+// its return value does not matter.
 struct Call {
   void* function;
   int64_t count;
@@ -26,14 +26,14 @@ int64_t call_with(void* function, const int64_t* given) {
   return call(function, given, std::make_index_sequence<COUNT>());
 }
 
-// Numbers to be copied; none where there is no source.
+// Bytes to be copied; nothing is copied if the source is null.
 struct Copy {
   const void* source;
   void* target;
   int64_t bytes;
 };
 
-// The most arguments that a function may have.
+// The largest number of arguments that a function may have.
 constexpr std::size_t MOST = 26;
 typedef int64_t (*With)(void*, const int64_t*);
 
@@ -52,13 +52,13 @@ struct Calls {
   const Call* calls;
 };
 
-// Why steps ended, and the function that did not return what is expected.
+// Why steps ended, and the function that returned an unexpected value.
 struct End {
   int64_t why;
   void* function;
 };
 
-// Make calls in turn; whether each returned what is expected.
+// Make calls in order, up to one that returns an unexpected value; return whether there was none.
 bool all_made(const Calls& some, End* end) {
   for (int64_t k = 0; k < some.count; ++k) {
     const int64_t returned = made(some.calls[k]);
@@ -69,13 +69,13 @@ bool all_made(const Calls& some, End* end) {
   return true;
 }
 
-// A place in memory, and what is to stand there in each step.
+// A place in memory, and the number that is written there before each step.
 struct Varying {
   int64_t* place;
   const int64_t* values;
 };
 
-// Bytes that are all zero after a step that went well.
+// Bytes that are all zero after a successful step.
 struct Zeros {
   const char* begin;
   int64_t bytes;
@@ -87,10 +87,10 @@ bool holds(const Zeros& zeros) {
   return true;
 }
 
-// The parts of a step, as `StepLoop` in step_loop.py lays them out: what is done before it, its set-up, its rounds (none
-// where `round` is empty), its end, what is done after it, and how it hands on to the next. A round writes the flags that
-// `solve.rounds.tried_steps` returns; `sort_out`, what is done after a round with steps that raise the norm of some row,
-// writes those of `sorted_out`, and may be empty.
+// The parts of a step, as `StepLoop` in step_loop.py lays them out: instructions before it, its set-up, its rounds
+// (none if `round` is empty), its end, instructions after it, and copies of its state to where the next step begins. A
+// round writes the flags `RoundFlags` of integrate/recorded/rounds.py. `sort_out`, which follows a round in which the
+// step of some row was no good one, writes `SortedFlags`; it may be empty.
 struct Steps {
   Calls before, set_up, round, last_round, sort_out, end, after, hand_on;
   const bool *flags, *last_flags, *sorted_flags;
@@ -99,13 +99,14 @@ struct Steps {
   int64_t varying;
   const Varying* varied;
 };
-// The order is that of the flags of `tried_steps`, and of `sorted_out`, which say LEFT in place of UNCONVERGED.
+// The order is that of `RoundFlags`, and of `SortedFlags`, which have LEFT in place of UNCONVERGED (and BAD means there
+// that some row tries a part of its step next).
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST, LEFT = UNCONVERGED };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
 enum StopReason { ALL_TAKEN, UNSORTED, CHECK, UNEXPECTED, LOST_ROWS, SHORTENED };
 
-// Take rounds until no row is to be moved.
+// Take rounds of Newton's method until no row has to be moved any more.
 StopReason searched(const Steps& steps, End* end) {
   bool with_matrix = true, more = true, lost = false;
   while (more) {
@@ -119,12 +120,12 @@ StopReason searched(const Steps& steps, End* end) {
     }
     more = flags[MORE] || (!with_matrix && (flags[BAD] || flags[UNCONVERGED]));
     lost = flags[LOST];
-    with_matrix = flags[FAR] || !with_matrix;  // a round that was to be the last and was not is taken once more
+    with_matrix = flags[FAR] || !with_matrix;  // if a round was expected to be the last and was not, it is repeated
   }
   return lost ? LOST_ROWS : ALL_TAKEN;
 }
 
-// Take a step; nothing is done with one that did not go well.
+// Take a step; of a step that is not successful no state is stored or handed on.
 StopReason taken(const Steps& steps, int64_t number, End* end) {
   for (int64_t k = 0; k < steps.varying; ++k) *steps.varied[k].place = steps.varied[k].values[number];
   if (!all_made(steps.before, end) || !all_made(steps.set_up, end)) return UNEXPECTED;
@@ -141,15 +142,15 @@ StopReason taken(const Steps& steps, int64_t number, End* end) {
 extern "C" {
 int64_t most_arguments() { return MOST; }
 
-// Whether all of some flags hold.
+// Whether all flags are true.
 int64_t all_hold(int64_t count, const bool* flags) {
   for (int64_t k = 0; k < count; ++k)
     if (!flags[k]) return 0;
   return 1;
 }
 
-// Make the calls in turn, from number `first` on. Returns the number of one that did not return what is expected, and
-// what it returned in `result`; `count` where there is none.
+// Make the calls in order, from index `first` on, up to one that returns an unexpected value. Returns its index, and
+// its value in `result`; `count` if there is none.
 int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result, int64_t first) {
   for (int64_t k = first; k < count; ++k) {
     *result = made(calls[k]);
@@ -158,8 +159,8 @@ int64_t calls_in_turn(int64_t count, const Call* calls, int64_t* result, int64_t
   return count;
 }
 
-// Take the steps from number `first` up to `count`, as long as each goes well. Returns the number of the one that did
-// not, and why in `end`; `count` where there is none.
+// Take the steps from index `first` up to `count`, as long as each is successful. Returns the index of the one that was
+// not, and the reason in `end`; `count` if there is none.
 int64_t steps_in_turn(const Steps* steps, int64_t first, int64_t count, End* end) {
   *end = {ALL_TAKEN, nullptr};
   for (int64_t k = first; k < count; ++k)

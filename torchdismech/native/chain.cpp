@@ -1,10 +1,11 @@
-// Chains of rigid bodies: torques of a motion; H = M(q) + diagonal factored by articulated bodies, and solved with, many robots at once, one
-// robot in each lane of a vector. `torchdismech/rigid/planar.py` and `spatial.py` say the same in torch.
+// Chains of rigid bodies: the torques that a motion takes; the factorization of H = M(q) + diagonal by the
+// articulated-body algorithm, and solutions with it. Many robots are computed at once, one in each lane of a vector.
+// `torchdismech/rigid/planar.py` and `spatial.py` do the same in torch.
 //
-// Arrays are (rows, parts, robots), with any strides: what robots or parts share is there once. Parts are the states of a
-// robot whose torques are found, or diagonals that share their inertia. Numbers of the diagonal and of all that follows
-// from it may be complex, then a number is two vectors. Bodies are eliminated from the tip to the base: what hangs on a
-// joint shows an inertia J about it, a mass M and a coupling C of both.
+// Arrays are (rows, parts, robots), with any strides: numbers that robots or parts share are stored once. Parts are
+// several states of a robot whose torques are computed, or several diagonals with the same mass matrix. The diagonal
+// and all that follows from it may be complex; a number is then two vectors. Bodies are eliminated from the tip to the
+// base. The bodies beyond a joint have there an articulated inertia J, a mass M and a coupling C of both.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +27,7 @@ template <typename V> Complex<V> operator*(Complex<V> a, Complex<V> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
 
-// How numbers stand in memory: S is a real number there, W how many make a number.
+// How numbers are stored in memory: S is a real number there, and W of them make a number.
 template <typename S> struct Real {
   typedef S scalar;
   typedef Vec<S> vec;
@@ -47,7 +48,7 @@ template <typename S> struct Twofold {
   }
 };
 
-// Numbers in memory: how far apart rows, parts and robots are, 0 where they share them.
+// An array in memory, with strides by row, part and robot, 0 where these share numbers.
 template <typename S> struct Array {
   const S* at;
   int64_t row, part, robot;
@@ -55,7 +56,7 @@ template <typename S> struct Array {
   Array from(int64_t first) const { return {at + first * robot, row, part, robot}; }
 };
 
-// One part of the robots [first, first + count) of all, which are the lanes of a vector.
+// One part of the robots [first, first + count), which are the lanes of a vector.
 template <typename K> struct Group {
   typedef typename K::scalar S;
   typedef typename K::vec V;
@@ -66,7 +67,7 @@ template <typename K> struct Group {
   const S* begin(const Array<S>& array, int64_t row, int64_t width) const {
     return array.at + width * (row * array.row + part * array.part + first * array.robot);
   }
-  int64_t robot(int64_t lane) const { return lane < count ? lane : 0; }  // one again: nothing is divided by zero
+  int64_t robot(int64_t lane) const { return lane < count ? lane : 0; }  // unused lanes repeat one: no division by zero
 
   V real(const Array<S>& array, int64_t row) const {
     const S* from = begin(array, row, 1);
@@ -92,7 +93,7 @@ template <typename K> struct Group {
       return x;
     }
   }
-  // Arrays that are written have their rows, parts and robots one after the other.
+  // Arrays that are written are contiguous (rows, parts, robots).
   void store(S* at, int64_t row, N x) const {
     S* to = at + K::W * ((row * parts + part) * robots + first);
     if constexpr (K::W == 1)
@@ -118,7 +119,7 @@ void for_groups(int64_t parts, int64_t robots, int64_t begin, int64_t end, F eac
 
 // ---- in the plane ---------------------------------------------------------------------------------------------------
 
-constexpr int64_t PLANE = 4;  // numbers that a joint keeps: inverse of its resistance, its share in turning, x and z
+constexpr int64_t PLANE = 4;  // numbers stored per joint: 1 / (J + diagonal), and J, C_x and C_z times that
 
 // A posture: unit vectors along and across the bodies, x then z, and constants.
 template <typename S> struct Plane {
@@ -130,7 +131,7 @@ template <typename S> struct Plane {
   }
 };
 
-// The diagonal is given.
+// Factor H; given[0] is the diagonal. `joints` gets PLANE numbers per joint.
 template <typename K, typename S = typename K::scalar>
 void plane_factor(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>& chain, const Array<S>* given,
                   S* joints, int64_t begin, int64_t end) {
@@ -152,7 +153,7 @@ void plane_factor(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>&
       V l = of.real(chain.length, k - 1);
       V px = l * of.real(chain.across, 2 * (k - 1)), pz = l * of.real(chain.across, 2 * (k - 1) + 1);
       N ax = mxx * px + mxz * pz, az = mxz * px + mzz * pz;
-      // what the joint resists with, its inertia and coupling pass on
+      // the part of J and C that passes the joint, because the diagonal resists its rotation
       uj = uj * extra, ux = ux * extra, uz = uz * extra;
       j = uj + ax * px + az * pz + (ux * px + uz * pz) * (V{} + 2);
       hx = ax + ux, hz = az + uz;
@@ -160,7 +161,7 @@ void plane_factor(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>&
   });
 }
 
-// What the factor keeps of the joints, and the torques, are given.
+// Solve H x = torques; given[0] are the joints from `plane_factor`, given[1] the torques.
 template <typename K, typename S = typename K::scalar>
 void plane_solve(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>& chain, const Array<S>* given, S* found,
                  int64_t begin, int64_t end) {
@@ -192,8 +193,8 @@ void plane_solve(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>& 
   });
 }
 
-// The torques that a motion takes, of which velocity and acceleration are given: from the base to the tip how bodies
-// move, back what forces that takes.
+// The torques of a motion with velocities given[0] and accelerations given[1] of the joints (recursive Newton-Euler):
+// the motion of the bodies from the base to the tip, and the forces that it takes from the tip to the base.
 template <typename K, typename S = typename K::scalar>
 void plane_torque(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>& chain, const Array<S>* given,
                   S* torque, int64_t begin, int64_t end) {
@@ -224,7 +225,7 @@ void plane_torque(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>&
 
 // ---- in space -------------------------------------------------------------------------------------------------------
 
-constexpr int64_t SPACE = 7;  // numbers that a joint keeps: inverse of its resistance, its shares in turning and motion
+constexpr int64_t SPACE = 7;  // numbers stored per joint: 1 / (a J a + diagonal), and J a and C^T a times that
 
 // A posture: axes of the joints and x, y, z axes of the bodies, and constants, inertia about the body's axes.
 template <typename S> struct Space {
@@ -239,8 +240,9 @@ template <typename S> struct Space {
 inline int64_t first_joint(int64_t body) { return body == 0 ? 0 : 3 * (body - 1) + 1; }
 inline int64_t last_joint(int64_t body) { return 3 * body; }
 
-// Axes of the joints, then of the bodies, x, y and z; cosines and sines of the joints are given. The first joint turns
-// the base about its z axis, all others about z, y and x one after the other; the base has x ahead and y upwards.
+// The axes of the joints, then the x, y and z axes of the bodies; given[0] are cosines and given[1] sines of the joint
+// angles. The first joint turns the base about its z axis; then each body has joints about z, y and x. The base has x
+// ahead and y upwards.
 template <typename K, typename S = typename K::scalar>
 void space_turn(int64_t bodies, int64_t parts, int64_t robots, const Array<S>* given, S* found, int64_t begin,
                 int64_t end) {
@@ -278,7 +280,7 @@ template <typename K, typename S> void find_arm(Group<K> of, const Space<S>& cha
   for (int i = 0; i < 3; i++) arm[i] = of.real(chain.length, body) * of.real(chain.frames, 9 * body + i);
 }
 
-// The diagonal is given.
+// Factor H; given[0] is the diagonal. `joints` gets SPACE numbers per joint.
 template <typename K, typename S = typename K::scalar>
 void space_factor(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& chain, const Array<S>* given,
                   S* joints, int64_t begin, int64_t end) {
@@ -288,7 +290,7 @@ void space_factor(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
     N j[3][3], c[3][3], m[3][3];
     for (int i = 0; i < 9; i++) j[i / 3][i % 3] = c[i / 3][i % 3] = m[i / 3][i % 3] = K::zero();
     for (int64_t body = bodies - 1; body >= 0; body--) {
-      // about the joints: along the body's x axis as about the centre, across it more
+      // inertia about the joints: about the body's x axis that about the centre, about the others more
       V own = of.real(chain.mass, body), away = of.real(chain.centre, body), about[3], frame[3][3], x[3];
       for (int i = 0; i < 9; i++) frame[i / 3][i % 3] = of.real(chain.frames, 9 * body + i);
       for (int i = 0; i < 3; i++) {
@@ -303,7 +305,7 @@ void space_factor(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
           for (int axis = 0; axis < 3; axis++) sum += about[axis] * frame[axis][i] * frame[axis][n];
           j[i][n] = j[i][n] + sum;
         }
-      for (int i = 0; i < 3; i++) {  // the cross product matrix of the mass times its centre's place
+      for (int i = 0; i < 3; i++) {  // cross-product matrix of mass times the vector to the centre
         int u = (i + 1) % 3, w = (i + 2) % 3;
         c[i][u] = c[i][u] + (-x[w]), c[i][w] = c[i][w] + x[u];
       }
@@ -330,7 +332,7 @@ void space_factor(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
           }
       }
       if (body == 0) break;
-      // about the end of the body before: C + p x M and J + p x C^T + (C + p x M) x p
+      // move the reference point to the joints of the body before: C + p x M and J + p x C^T + (C + p x M) x p
       V p[3];
       find_arm(of, chain, body - 1, p);
       N before[3][3];
@@ -353,7 +355,7 @@ void space_factor(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
   });
 }
 
-// What the factor keeps of the joints, and the torques, are given.
+// Solve H x = torques; given[0] are the joints from `space_factor`, given[1] the torques.
 template <typename K, typename S = typename K::scalar>
 void space_solve(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& chain, const Array<S>* given, S* found,
                  int64_t begin, int64_t end) {
@@ -405,7 +407,7 @@ template <typename V> void add_product(V* x, const V* a, const V* b) {
   }
 }
 
-// Velocity and acceleration are given.
+// The torques of a motion, as `plane_torque`: given[0] are velocities and given[1] accelerations of the joints.
 template <typename K, typename S = typename K::scalar>
 void space_torque(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& chain, const Array<S>* given,
                   S* torque, int64_t begin, int64_t end) {
@@ -460,8 +462,8 @@ void space_torque(int64_t bodies, int64_t parts, int64_t robots, const Space<S>&
 
 // ---- both -----------------------------------------------------------------------------------------------------------
 
-// Accelerations; q, velocity, force, stiffness and damping of the joints are given. All that lies between stays near the
-// processor: each vector of robots is taken to its end.
+// The accelerations of the joints; given are q, velocity, force, stiffness and damping of the joints, in this order.
+// Each vector of robots is computed to its end, so that intermediate numbers stay in the cache.
 template <typename K, int64_t KEPT, auto TORQUE, auto FACTOR, auto SOLVE, typename P, typename S = typename K::scalar>
 void acceleration(int64_t bodies, int64_t joints, int64_t robots, const P& chain, const Array<S>* given, S* found,
                   int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
-// The interpreter of a tape's instructions: operations on tensors of any strides, one after the other, for tensors so small
-// that a call of torch takes longer than what it does. Each rounds as torch's operation does, so the numbers are the same
-// to the last bit.
+// The interpreter of a tape's instructions: operations on tensors of any strides, one after the other, for tensors so
+// small that a call of torch takes longer than its arithmetic. Each rounds as torch's operation does, so that the
+// results have the same bits.
 
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int DIMS = 4, OPERANDS = 4;
 
-// The order is that of `CODES` and `TYPES` in instructions.py.
+// In the order of `CODES` and `TYPES` in instructions.py.
 enum Code {
   COPY, GATHER, SCATTER, ADD_AT, WHERE,
   NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
@@ -27,27 +27,28 @@ struct Operand {
   int64_t stride[DIMS];
 };
 
-// What to do with which tensors, as instructions.py encodes it. Operand 0 is written, the others are read. `type` is that
-// of the numbers that are read, `made` that of those that COPY writes. GATHER reads operand 1 at the places that operand 2
-// names: numbers from 0 to `indexed_size`, `indexed_stride` bytes apart. SCATTER writes operand 0 at such places, and
-// ADD_AT adds to it there, one number after the other.
+// An operation and its tensors, as instructions.py encodes them. Operand 0 is written, the others are read. `type` is
+// the type of the numbers that are read, `made` the type of those that COPY writes. GATHER reads operand 1 at the
+// indices in operand 2, which are below `indexed_size`; consecutive indices are `indexed_stride` bytes apart. SCATTER
+// writes operand 0 at such indices, and ADD_AT adds to it there, one number after the other.
 struct Instruction {
   int64_t code, type, made, indexed_stride, indexed_size, size[DIMS];
   Operand operand[OPERANDS];
 };
 
-// Numbers of a line, so many bytes apart.
+// Number k of a line whose numbers are `stride` bytes apart.
 template <typename T>
 inline T& at(char* first, int64_t k, int64_t stride) {
   return *reinterpret_cast<T*>(first + k * stride);
 }
 
-// Some lines of an operand that lies transposed: along a line its numbers are far apart, and next to each lies that of the
-// next line. Numbers that lie together are read together: they are copied here, line by line, before they are used.
+// A buffer for some lines of an operand that is transposed in memory: the numbers of a line are far apart, and next to
+// each is the number of the next line. Numbers that are neighbours in memory are read together and copied here, line
+// by line.
 template <typename T>
 struct Transposed {
   static constexpr int64_t LINES = 64 / sizeof(T), MOST = 128;
-  static constexpr int64_t LONG = 64;  // numbers of a line: of shorter ones the source stays in the first cache
+  static constexpr int64_t LONG = 64;  // least length of a line: with shorter ones the source stays in the first cache
   T numbers[LINES][MOST];
 
   static bool is(const Operand& o, int64_t lines, int64_t count) {
@@ -66,7 +67,8 @@ struct Transposed {
   typedef typename std::conditional<sizeof(T) == 8, int64_t, int32_t>::type Bits;
   typedef Bits Four __attribute__((vector_size(4 * sizeof(Bits))));
 
-  // Four numbers of each of four lines. Each vector is made of two others: compilers see that this takes one instruction.
+  // Transpose four numbers of each of four lines. Each vector is put together from two others, which compilers
+  // recognise as one instruction.
   void turn(const char* first, int64_t step, int64_t line, int64_t k) {
     Four a, b, c, d;
     std::memcpy(&a, first, sizeof a), std::memcpy(&b, first + step, sizeof b);
@@ -81,14 +83,15 @@ struct Transposed {
   void put(int64_t line, int64_t k, Four four) { std::memcpy(numbers[line] + k, &four, sizeof four); }
 };
 
-// Lines next to each other: from one to the next it is so many bytes `across`, along a line so many from number to number.
+// `lines` neighbouring lines of `count` numbers. For each operand, `across` are the bytes from a line to the next, and
+// `along` those from a number of a line to the next.
 struct Lines {
   int64_t lines, count;
   const int64_t *across, *along;
 };
 
-// Call block(pointers, lines) for parts of the lines along the last dimension that begin at these pointers; the operand
-// `of` lies transposed. Returns how many lines that were: all but the last few.
+// Call block(pointers, lines) for parts of the lines along the last dimension that begin at `first`; operand `of` is
+// transposed in memory, and read through a buffer. Returns the number of lines done: all but the last few.
 template <int N, typename T, typename Block>
 inline int64_t blocks_across(const Instruction& op, char* const* first, const int64_t* stride, int of, Block block) {
   Transposed<T> turned;
@@ -112,8 +115,8 @@ inline int64_t blocks_across(const Instruction& op, char* const* first, const in
   return c;
 }
 
-// Call block(pointers, lines) for all lines along the last dimension, or parts of them. T is the type of what is read, or
-// another of its size.
+// Call block(pointers, lines) for all lines along the last dimension, or parts of them. T is the type of the numbers
+// that are read, or another type of its size.
 template <int N, typename T, typename Block>
 void each_block(const Instruction& op, Block block) {
   int64_t along[N], across[N];
@@ -121,7 +124,7 @@ void each_block(const Instruction& op, Block block) {
     along[k] = op.operand[k].stride[DIMS - 1];
     across[k] = op.operand[k].stride[DIMS - 2];
   }
-  int of = 0;  // the operand that lies transposed
+  int of = 0;  // operand that is transposed in memory; 0: none
   for (int k = N == 4 ? 2 : 1; k < N; ++k)  // of four operands the first that is read is a mask
     if (Transposed<T>::is(op.operand[k], op.size[DIMS - 2], op.size[DIMS - 1])) of = k;
   for (int64_t a = 0; a < op.size[0]; ++a)
@@ -150,15 +153,15 @@ void each_line(const Instruction& op, Line line) {
   });
 }
 
-// What is written is what is read, or apart from it: a compiler need not look whether it is.
+// The memory that is written is either the same as that read, or does not overlap it: the compiler need not check.
 #if defined(__clang__)
 #define APART _Pragma("clang loop vectorize(assume_safety)")
 #else
 #define APART _Pragma("GCC ivdep")
 #endif
 
-// Arithmetic on lines. It is called through a pointer, so that it is compiled once, and what finds the lines once for all
-// arithmetic: inlined, it takes a compiler half a minute.
+// Arithmetic on lines. It is called through a pointer, so that the code that finds the lines is compiled once for all
+// arithmetic: if it is inlined everywhere, compiling takes half a minute.
 typedef void (*OfLines)(char* const*, Lines);
 
 template <int Bytes> struct OfSize;
@@ -196,7 +199,7 @@ template <typename To, typename From, typename F>
 void binary_lines(char* const* p, Lines of) {
   const F f{};
   const int64_t step = of.along[0], one = of.along[1], other = of.along[2], count = of.count, dense = sizeof(From);
-  const bool few = !std::is_same<To, From>::value;  // comparisons are few and short
+  const bool few = !std::is_same<To, From>::value;  // comparisons, which are rare and short, have no cases of scalars
   for (int64_t c = 0; c < of.lines; ++c) {
     char *first = p[0] + c * of.across[0], *a = p[1] + c * of.across[1], *b = p[2] + c * of.across[2];
     To* to = reinterpret_cast<To*>(first);
@@ -225,7 +228,7 @@ void binary(const Instruction& op) {
   each_block_by<3, From>(op, binary_lines<To, From, F>);
 }
 
-// The numbers of each line in one: in several lanes, which are put together at its end.
+// Reduce the numbers of each line to one: in several lanes, which are combined at the end of the line.
 template <typename T, typename F>
 void reduced_lines(char* const* p, Lines of) {
   const F f{};
@@ -248,8 +251,8 @@ void reduced_lines(char* const* p, Lines of) {
   }
 }
 
-// As `binary`, for operations of which it does not matter in which order, and how often, they take a number, where a line
-// is reduced to one: operands 0 and 1 are that number.
+// As `binary`, for operations whose result does not depend on the order of the numbers, nor on how often each is
+// taken. If a line is reduced to one number, which is then operand 0 and 1, it is done in several lanes.
 template <typename T, typename F>
 void reduced(const Instruction& op) {
   const Operand &to = op.operand[0], &left = op.operand[1];
@@ -273,7 +276,7 @@ void copied(const Instruction& op) {
   }
 }
 
-// Copy a line; nothing where it is there already.
+// Copy a line, unless source and target are the same.
 template <typename T>
 inline void copy_line(char* to, int64_t step, char* from, int64_t other, int64_t count) {
   if (to == from && step == other) return;
@@ -284,14 +287,14 @@ inline void copy_line(char* to, int64_t step, char* from, int64_t other, int64_t
   }
 }
 
-// One of two numbers, told by their bits: a compiler that is given a condition takes them one by one.
+// a if `first` is 1, b if it is 0, by bit masks: with a condition the compiler would not vectorise the loop.
 template <typename T>
 inline T chosen(uint8_t first, T a, T b) {
   const T mask = T(0) - T(first);
   return (a & mask) | (b & ~mask);
 }
 
-// Numbers of operand 0 where a line's mask is true or false; the others are as wide as it.
+// Write a line of WHERE: numbers of operand 2 where the mask, operand 1, is true, else of operand 3. T has their size.
 template <typename T>
 inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
   const int64_t step = s[0], mask = s[1], one = s[2], other = s[3], dense = sizeof(T);
@@ -317,7 +320,8 @@ inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
   }
 }
 
-// The places that a line names, as bytes from the first; counted from the end where negative.
+// The indices in a line of operand 2, `places` of which are valid, and their offsets in bytes; negative ones count
+// from the end.
 struct Places {
   int64_t along, places;
   char* first = nullptr;
@@ -340,13 +344,13 @@ struct Places {
   }
 };
 
-// Places that follow one another: the first of them, where it is named, and how many there are.
+// A run of consecutive indices: the first of them, its position in the line, and their number.
 struct Run {
   int64_t place, from, count;
 };
 
-// The runs of a line's places, if they are few; else none. Free unknowns are, as a rule: what is gathered from there or
-// scattered to there is a few copies.
+// The runs of the indices in a line if there are few of them, else none. Indices of free unknowns usually form few
+// runs, so that they are gathered or scattered by a few copies.
 struct Runs {
   static constexpr int FEW = 8;
   int count = 0;
@@ -371,7 +375,7 @@ struct Runs {
   const Run* end() const { return run + count; }
 };
 
-// Look at the places that a line names, if they are not those of the line before; without a step one is for all of it.
+// Read the indices of a line, unless they are those of the line before. With step 0 one index is for the whole line.
 inline void look(Places& place, Runs& runs, char* line, int64_t step, int64_t count) {
   if (line == place.first) return;
   place.look(line, step, step ? count : 1);
@@ -414,7 +418,7 @@ inline void scatter_line(char* to, int64_t step, char* from, int64_t other, cons
   }
 }
 
-// Add the numbers of operand 1 to those of operand 0 at its places. Returns whether all places are there.
+// ADD_AT: add the numbers of operand 1 to operand 0 at the indices. Returns whether all indices are in range.
 template <typename T>
 bool added_at(const Instruction& op) {
   bool there = true;
@@ -424,7 +428,7 @@ bool added_at(const Instruction& op) {
     look(place, runs, p[2], s[2], count);
     if (!place.there()) {
       there = false;
-    } else if (!s[2] && s[0] == sizeof(T)) {  // one place for the whole line
+    } else if (!s[2] && s[0] == sizeof(T)) {  // one index for the whole line
       T* to = reinterpret_cast<T*>(p[0] + place(0));
       const T* more = reinterpret_cast<const T*>(p[1]);
       if (s[1] == sizeof(T)) {
@@ -452,7 +456,7 @@ bool added_at(const Instruction& op) {
   return there;
 }
 
-// What moves numbers without looking at them: T is a type of their size. Returns whether all places are there.
+// Operations that move numbers without computing: T is a type of their size. Returns whether all indices are in range.
 template <typename T>
 bool moved(const Instruction& op) {
   bool there = true;
@@ -466,7 +470,7 @@ bool moved(const Instruction& op) {
         const bool gathers = op.code == GATHER;
         if (!place.there()) {
           there = false;
-        } else if (!s[2]) {  // one place for the whole line
+        } else if (!s[2]) {  // one index for the whole line
           copy_line<T>(gathers ? p[0] : p[0] + place(0), s[0], gathers ? p[1] + place(0) : p[1], s[1], count);
         } else if (gathers) {
           gather_line<T>(p[0], s[0], p[1], s[1], place, runs, count);
@@ -576,8 +580,8 @@ bool carried_out(const Instruction& op) {
 
 }  // namespace
 
-// Carry out the instructions in turn. Returns how many of them were: fewer than `count` where one names a place that is not
-// there.
+// Carry out the instructions in order. Returns how many were carried out: fewer than `count` if one of them has an
+// index out of range.
 extern "C" int64_t run_instructions(int64_t count, const Instruction* instructions) {
   int64_t done = 0;
   while (done < count && carried_out(instructions[done])) ++done;

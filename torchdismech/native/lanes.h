@@ -1,10 +1,10 @@
-// Vectors of numbers, as wide as one register of the machine: wider ones would spill.
+// Vectors of numbers, as wide as one register of the machine, because wider ones would spill to memory.
 
 #pragma once
 
 namespace {
 
-#if defined(VECTOR_BYTES)  // as the compiler was told
+#if defined(VECTOR_BYTES)  // given on the compiler's command line
 #elif defined(__AVX512F__)
 #define VECTOR_BYTES 64
 #elif defined(__AVX__)

@@ -1,8 +1,8 @@
-// Pairs that may touch: their gaps, their forces, and the derivatives of these, summed over all pairs.
+// Sums over pairs that may touch: their gaps, forces, and derivatives of the forces.
 //
-// What is found for a pair is a loop of generated code (see `fused`), which is called for some pairs at a time: what it
-// reads and finds stays in the nearest cache. Pairs come robot by robot. `contact/pairs/pair_calls.py` makes what is
-// given here; structures are arrays of integers and addresses there (`contact/pairs/structures.py`).
+// The formulas of a pair are a loop of generated code (see `fused`), which is called for some pairs at a time, so that
+// its inputs and results stay in the first cache. Pairs are sorted by robot. `contact/pairs/pair_calls.py` makes the
+// arguments; the structures here are arrays of integers and addresses there (`contact/pairs/structures.py`).
 
 #include <algorithm>
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace {
 
-// Robots whose sums of blocks are held side by side: as many as a line of the cache holds of a row of values.
+// Robots whose sums of blocks are held at the same time: as many as a cache line holds numbers of a row of values.
 constexpr int64_t TOGETHER = 8;
 // Numbers that the sum of a block takes: three rows of four, so that a row is one vector.
 constexpr int64_t BLOCK = 12;
-// Rows of values between one that is asked for and the one that is written.
+// How many rows of values ahead of the one being written are prefetched.
 constexpr int64_t AHEAD = 24;
 
-// Pairs that a loop is called for.
+// Number of pairs for which a loop is called at once.
 constexpr int64_t WIDTH = 32;
-// Numbers that searches know of a pair: traction, normal and velocity, of three components each.
+// Numbers that searches know about friction of a pair: traction, normal and velocity, of three components each.
 constexpr int64_t KNOWN = 9;
 
-// A loop over columns: `inputs` of the code, which finds some rows of values, one column for each pair, in `found`.
+// A compiled loop over columns, one for each pair: the code reads `inputs` and writes `rows` rows of values to `found`.
 template <typename T>
 struct Loop {
   void (*code)(int64_t springs, int64_t columns, const int64_t* inputs, T* found, T* none, int64_t begin, int64_t end);
@@ -34,9 +34,9 @@ struct Loop {
   int64_t rows;
 };
 
-// `count` pairs of so many nodes: `robot` and `node` (count, nodes) say which robot and nodes a pair has, given[c] what
-// else it is known by, and `place` where what searches know of it stands; null if they know nothing. Loops read
-// `read` (6 nodes + columns + KNOWN, WIDTH).
+// `count` pairs of `nodes` nodes each: `robot` (count) and `node` (count, nodes) are their robots and nodes, given[c]
+// (count) further inputs, and `place` (count) the rows of what searches know about them; null if they know nothing.
+// Loops read `read` (6 nodes + columns + KNOWN, WIDTH).
 template <typename T>
 struct Pairs {
   int64_t nodes, count, columns;
@@ -45,14 +45,14 @@ struct Pairs {
   T* read;
 };
 
-// Pairs at two vectors, of `size` coordinates a robot, and what is known of them there.
+// Pairs with positions q and velocities, of `size` coordinates per robot, and what searches know about friction there.
 template <typename T>
 struct Placed {
   const Pairs<T>& pairs;
   int64_t size;
   const T *q, *velocity, *known;
 
-  // Let a loop find its values for so many pairs, no more than WIDTH: numbers chosen[0], ... or first, first + 1, ...
+  // Call a loop for `many` pairs, no more than WIDTH: those with indices chosen[0], ... or first, first + 1, ...
   void evaluate(const Loop<T>& loop, int64_t first, const int64_t* chosen, int64_t many) const {
     for (int64_t c = 0; c < many; ++c) {
       const int64_t p = chosen ? chosen[c] : first + c, *node = pairs.node + pairs.nodes * p;
@@ -67,8 +67,8 @@ struct Placed {
     loop.code(1, many, loop.inputs, loop.found, nullptr, 0, 1);
   }
 
-  // Let a loop find its values for all pairs, or those chosen, and hand over for each: its place in the list, its
-  // number, its first value, and how far the next ones are.
+  // Call a loop for all pairs, or those chosen, and for each pair take(its place in the list, its index, pointer to its
+  // first value, distance between its values).
   template <typename Take>
   void each(const Loop<T>& loop, const int64_t* chosen, int64_t count, const Take& take) const {
     for (int64_t k = 0; k < count; k += WIDTH) {
@@ -78,7 +78,7 @@ struct Placed {
     }
   }
 
-  // The numbers of the pairs that touch: what `slack` finds is negative.
+  // The indices of the pairs that touch: those for which the value of `slack` is negative.
   std::vector<int64_t> touching(const Loop<T>& slack) const {
     std::vector<int64_t> found;
     each(slack, nullptr, pairs.count, [&](int64_t, int64_t p, const T* value, int64_t) {
@@ -87,7 +87,7 @@ struct Placed {
     return found;
   }
 
-  // Add the forces on the nodes of a pair, `apart` from each other, to total (robots, size).
+  // Add the forces on the nodes of a pair to total (robots, size); the numbers of `force` are `apart` from each other.
   void add_force(int64_t p, const T* force, int64_t apart, T* total) const {
     const int64_t* node = pairs.node + pairs.nodes * p;
     for (int64_t i = 0; i < pairs.nodes; ++i)
@@ -95,10 +95,10 @@ struct Placed {
   }
 };
 
-// Where the blocks of pairs of nodes stand. Block (i, j) of the nodes of a pair p of N is number
-// pair_blocks[N (N p + i) + j]; those from `limit` on are left out. Row k of the values (rows, batch) begins as row
-// from_base[k] of `before`, or as zero, and number from_sums[k] of a robot's sums is added; -1 is for none. Without
-// `before` the sums are added to what stands there.
+// Where the blocks of pairs of nodes go. Block (i, j) of the N nodes of pair p has index pair_blocks[N (N p + i) + j];
+// blocks with indices from `limit` on are left out. Row k of the values (rows, batch) is row from_base[k] of `before`,
+// or zero, plus number from_sums[k] of a robot's sums; -1 stands for none. Without `before` the sums are added to the
+// values that are there.
 struct Blocks {
   int64_t rows, limit;
   const int64_t* pair_blocks;
@@ -111,7 +111,7 @@ struct Matrix {
   const T* before;
   T* values;
 
-  // Write the sums of some robots, one after the other; null if they have none.
+  // Write the values of some robots, with the sums of their blocks; null if none of their pairs touches.
   void write(int64_t first, int64_t robots, const T* sums) const {
     if (robots == TOGETHER)
       write_rows(first, std::integral_constant<int64_t, TOGETHER>(), sums);
@@ -133,7 +133,7 @@ struct Matrix {
     }
   }
 
-  // Ask for a line of a row of values, and of what it begins as: rows of large batches are far apart in memory.
+  // Prefetch a cache line of a row of values, and of `before`: rows of large batches are far apart in memory.
   void fetch(int64_t k, int64_t first) const {
     if (k >= blocks.rows) return;
     __builtin_prefetch(values + k * batch + first, 1);
@@ -141,8 +141,8 @@ struct Matrix {
   }
 };
 
-// Add w_i w_j M_ab + sum_l left_lia right_ljb of a pair of N nodes to the sums of its robot. After the forces its values,
-// `apart` from each other, are M, left, right and w.
+// Add the blocks w_i w_j M_ab + sum_l left_lia right_ljb of a pair of N nodes to the sums of its robot. Its values,
+// which are `apart` from each other, are the forces, then M, left, right and w.
 template <typename T, int64_t N>
 void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t apart, T* sums) {
   typedef T Four __attribute__((vector_size(4 * sizeof(T))));  // the last one is zero
@@ -170,12 +170,13 @@ void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t a
   }
 }
 
-// Add the forces of pairs that touch, numbers near[0], ..., to total (robots, size), and their blocks to the matrix.
+// Add the forces of the pairs that touch, with indices near[0], ..., to total (robots, size), and write the matrix with
+// their blocks.
 template <typename T, int64_t N>
 void sum_blocks(const Placed<T>& at, const std::vector<int64_t>& near, const Loop<T>& loop, const Matrix<T>& matrix,
                 T* total) {
   const int64_t numbers = BLOCK * matrix.blocks.limit * std::min(TOGETHER, matrix.batch);
-  const std::unique_ptr<T[]> sums(new T[numbers]);  // memory that nobody has cleared
+  const std::unique_ptr<T[]> sums(new T[numbers]);  // not initialised
   const int64_t* robot = at.pairs.robot;
   size_t begin = 0;
   for (int64_t first = 0; first < matrix.batch; first += TOGETHER) {
@@ -192,9 +193,9 @@ void sum_blocks(const Placed<T>& at, const std::vector<int64_t>& near, const Loo
   }
 }
 
-// Find the number of the block of each two nodes of `count` pairs: that of a robot's nodes i and j is listed[N i + j], or
-// with i >= j the place of N i + j among the increasing `keys`, and so many more the other way round. Return whether all
-// are there, and stop at the first that is not.
+// Find the index of the block of each two nodes of `count` pairs. With N nodes in a robot, the block of its nodes i
+// and j has index listed[N i + j]; without `listed`, for i >= j the position of N i + j among the increasing `keys`,
+// and for i < j that of block (j, i) plus `known`. Return whether all are found; stop at the first that is not.
 inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64_t robot_nodes, const int64_t* listed,
                         const int64_t* keys, int64_t known, int64_t* of_pairs) {
   for (int64_t p = 0; p < count; ++p, node += nodes)

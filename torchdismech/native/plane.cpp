@@ -1,10 +1,10 @@
-// Whether robots lie in a plane in which y is the same everywhere.
+// Tests of whether robots lie in a plane of constant y.
 
 #include <cstdint>
 
 namespace {
 
-// How the directors of edges lie, as bits.
+// Whether the directors of edges are perpendicular to the plane (ACROSS) or lie in it (WITHIN).
 enum { ACROSS = 1, WITHIN = 2 };
 
 // Whether numbers begin, begin + step, ... up to `end` are all `value`.
@@ -23,8 +23,8 @@ inline bool all_finite(const T* at, int64_t count) {
   return finite;
 }
 
-// Whether in each row of q (rows, length) the nodes have one y, the angles after them are zero, and so is y of the
-// vectors that follow.
+// Whether in each row of q (rows, length) all nodes have the same y, and the angles after them and the y of the vectors
+// after those are zero.
 template <typename T>
 bool one_y(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T* q) {
   const int64_t vectors = 3 * nodes + angles;
@@ -35,8 +35,8 @@ bool one_y(int64_t rows, int64_t length, int64_t nodes, int64_t angles, const T*
   return true;
 }
 
-// Whether all directors are on one side of their edges, as seen in the plane: then none is turned by half a turn against
-// the one before.
+// Whether all directors are on the same side of their edges, as seen in the plane, so that none is turned by half a
+// turn against the one before it.
 template <typename T>
 bool on_one_side(int64_t count, const T* tangents, const T* directors) {
   bool left = true, right = true;
@@ -47,8 +47,9 @@ bool on_one_side(int64_t count, const T* tangents, const T* directors) {
   return left || right;
 }
 
-// How robots lie with q (rows, length), tangents and directors (rows, angles, 3) of edges, twists (rows, springs): in a
-// plane of one y, untwisted, and with directors all across it, or all within and on one side; 0 where not.
+// ACROSS or WITHIN if robots with q (rows, length), tangents and directors (rows, angles, 3) of edges and twists
+// (rows, springs) lie untwisted in a plane of constant y, with all directors perpendicular to it and equal, or with
+// all directors in it and on one side of their edges; 0 otherwise.
 template <typename T>
 int64_t plane_of(int64_t rows, int64_t length, int64_t nodes, int64_t angles, int64_t springs, const T* q,
                  const T* tangents, const T* directors, const T* twists) {

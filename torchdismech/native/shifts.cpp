@@ -1,6 +1,7 @@
-// Shifts of nodes whose differences are closest to wanted changes of edges. Where edges are trees that hang at one node
-// each, every edge gets what it wants, from node to node. Else it is a least-squares problem, solved by a banded factor
-// of the network's Laplacian that all columns share. A column is a component of space of one robot.
+// Shifts of nodes whose differences along edges are as close as possible to wanted changes of the edges. Where the
+// edges form trees, each with one fixed node or none, every edge gets its change exactly, from node to node. Otherwise
+// it is a least-squares problem, solved by a banded factor of the network's Laplacian that all columns share. A column
+// is one component in space of one robot.
 
 #include <algorithm>
 #include <cstdint>
@@ -8,12 +9,13 @@
 
 namespace {
 
-// Columns that are solved side by side: long rows of numbers for many robots, one register for one robot.
+// Columns that are solved side by side: WIDE for many robots, NARROW for few.
 constexpr int64_t WIDE = 32, NARROW = 8;
 
-// The network. `place` (N): where a node stands among the K that are solved for, -1 for others. `part` (N): which part
-// without a fixed node it is in, -1 for none; such a part keeps its mean. `ends` (E, 2): the nodes of the edges.
-// `factor` (K, reach + 1): of L D L^T by columns, the inverse of D's entry, then the entries of L below the diagonal.
+// The network. `place` (N): index of a node among the K that are solved for, -1 for others. `part` (N): index of the
+// connected part without a fixed node that it belongs to, -1 for none; the nodes of such a part keep their mean. `ends`
+// (E, 2): the nodes of the edges. `factor` (K, reach + 1): of L D L^T by columns, the inverse of D's entry, then the
+// entries of L below the diagonal.
 template <typename T>
 struct Network {
   int64_t nodes, edges, solved, parts, reach;
@@ -21,7 +23,7 @@ struct Network {
   const T* factor;
 };
 
-// Solve for WIDTH columns in place; y (K, WIDTH) has the sums of the changes at the nodes.
+// Solve for WIDTH columns in place; y (K, WIDTH) holds the sums of the signed changes of the edges at the nodes.
 template <int64_t WIDTH, typename T>
 void solve(const Network<T>& net, T* y) {
   const int64_t size = net.reach + 1;
@@ -41,7 +43,7 @@ void solve(const Network<T>& net, T* y) {
   }
 }
 
-// The means (P, WIDTH) of the parts that keep theirs.
+// The mean shifts (P, WIDTH) of the parts without a fixed node.
 template <int64_t WIDTH, typename T>
 void find_means(const Network<T>& net, const T* y, T* mean, T* count) {
   std::fill(mean, mean + net.parts * WIDTH, T(0));
@@ -57,7 +59,7 @@ void find_means(const Network<T>& net, const T* y, T* mean, T* count) {
     for (int64_t k = 0; k < WIDTH; ++k) mean[part * WIDTH + k] /= count[part];
 }
 
-// Columns [first, first + count) of changes (axes, E, B) and shifts (axes, N, B): how far they stand from the first.
+// Columns [first, first + count) of changes (axes, E, B) and shifts (axes, N, B): `of` is the offset of column k.
 struct Columns {
   int64_t robots, first, count;
   int64_t of(int64_t k, int64_t rows) const {
@@ -115,17 +117,17 @@ void shift_all(const Network<T>& net, int64_t axes, int64_t robots, const T* cha
   }
 }
 
-// Trees of edges. `step` (K, 3): a node, the one before it, and the edge between them, ~edge where that runs backward.
-// `still` (S): nodes that stay where they are. `part` (N): as in a network.
+// Trees of edges. `step` (K, 3): a node, the one before it on its tree, and the edge between them, ~edge if the edge
+// runs backward. `still` (S): nodes where trees begin, with shift zero. `part` (N): as in a network.
 struct Trees {
   int64_t nodes, edges, steps, stills, parts;
   const int64_t *step, *still, *part;
 };
 
-// Go along the trees, for robots [first, last) of all; ALONE: for one that has no others beside it.
+// Add up the changes along the trees, for robots [first, last) of all; ALONE: there is only one robot.
 template <bool ALONE, typename T>
 void go_along(const Trees& trees, int64_t robots, const T* changes, T* shifts, int64_t first, int64_t last) {
-  if (ALONE) robots = 1, first = 0, last = 1;  // a third of the time where the compiler knows it
+  if (ALONE) robots = 1, first = 0, last = 1;  // takes a third of the time if the compiler knows it
   for (int64_t k = 0; k < trees.stills; ++k)
     for (int64_t r = first; r < last; ++r) shifts[trees.still[k] * robots + r] = 0;
   for (int64_t k = 0; k < trees.steps; ++k) {
@@ -137,7 +139,7 @@ void go_along(const Trees& trees, int64_t robots, const T* changes, T* shifts, i
   }
 }
 
-// Move parts without a fixed node such that they keep their means.
+// Move each part without a fixed node so that its mean shift is zero.
 template <typename T>
 void keep_means(const Trees& trees, int64_t robots, T* shifts, int64_t first, int64_t last) {
   const int64_t width = last - first;
@@ -188,7 +190,7 @@ inline bool are_wide(int64_t axes, int64_t robots) { return axes * robots >= WID
   }
 
 extern "C" {
-// Blocks of columns that `node_shifts` is called for.
+// The number of blocks of columns, which are the parts that `node_shifts` is called for.
 int64_t node_shift_blocks(int64_t axes, int64_t robots) {
   const int64_t width = are_wide(axes, robots) ? WIDE : NARROW;
   return (axes * robots + width - 1) / width;

@@ -1,15 +1,15 @@
-// Banded factors of few matrices, one after the other: the lanes of a vector are numbers of a line, where in band.cpp
+// Banded factors of few matrices, one after the other: the lanes of a vector are numbers of one line, while in band.cpp
 // they are matrices.
 //
-// A = L D U without row exchanges: L and U have ones on their diagonals, and a symmetric matrix has U = L^T, of which
-// one half is stored. Four pivots are taken at a time: first where their lines meet each other, then what is behind
-// that, then what they do to the lines that they reach.
+// A = L D U without row exchanges: L and U have ones on their diagonals, and a symmetric matrix has U = L^T, so that
+// one half is stored. Four pivots are eliminated at a time: first the 4 x 4 corner where their lines meet, then the
+// rest of their lines behind the corner, then the lines that they reach.
 //
-// A half is n lines, L by columns and U by rows. Lines j, ..., j + 3 of four pivots begin at number j of the matrix, so
-// that what stands side by side in them is of one row of L (of one column of U). On its diagonal a line has the inverse
-// of the pivot. After its first four numbers a line is whole vectors, with zeros behind what pivots reach: pivot j
-// reaches the lines up to last[j], which grows with j. After the last line follow empty ones that complete four, with
-// ones on the diagonal.
+// A half consists of n lines, the columns of L or the rows of U. The lines j, ..., j + 3 of four pivots all begin at
+// number j of the matrix, so that numbers at the same position in them belong to one row of L (one column of U). On its
+// diagonal a line has the inverse of the pivot. After its first four numbers a line consists of whole vectors, padded
+// with zeros beyond the reach of its pivot: pivot j reaches the lines up to last[j], which increases with j. The number
+// of lines is rounded up to a multiple of four by empty lines with ones on the diagonal.
 
 #include <cmath>
 #include <cstdint>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr int64_t FOUR = 4;  // pivots that are taken together
 
-// In bands that reach so far the lines that pivots reach do not stay in the first cache; so many pivots are taken
-// before the lines behind them, each of which is then read from the second cache once.
+// With a reach of WIDE or more, the lines that pivots reach do not fit into the first cache. Then MANY pivots are
+// eliminated before the lines behind them are reduced, so that each of these is read from the second cache once.
 constexpr int64_t WIDE = 48, MANY = 16;
 
 template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
@@ -32,7 +32,7 @@ template <typename T> constexpr int64_t WIDTH = sizeof(Vec<T>) / sizeof(T);
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 template <typename N> inline N larger(N a, N b) { return a > b ? a : b; }
 
-// Numbers of whole vectors that hold so many.
+// `count` rounded up to whole vectors.
 template <typename T> inline int64_t whole(int64_t count) { return (count + WIDTH<T> - 1) / WIDTH<T> * WIDTH<T>; }
 
 template <typename T> inline Vec<T> loaded(const T* from) {
@@ -48,7 +48,7 @@ template <typename T> inline Vec<T> larger_sizes(Vec<T> most, Vec<T> numbers) {
   return sizes > most ? sizes : most;
 }
 
-// All numbers of a vector, two and two.
+// Combine all numbers of a vector by f, pairwise.
 template <typename T, typename F> inline T joined(const Vec<T>& numbers, F f) {
   T lane[WIDTH<T>];
   std::memcpy(lane, &numbers, sizeof numbers);
@@ -67,43 +67,44 @@ template <typename T> struct Half {
   int64_t lines() const { return (n + FOUR - 1) / FOUR * FOUR; }
   int64_t numbers() const { return lines() * pitch; }
   T* line(int64_t j) const { return at + j * pitch; }
-  // Numbers that the lines of four pivots from j on reach behind their first four, rounded up to fours.
+  // How many numbers the lines of the four pivots from j on have behind their first four, rounded up to a multiple of
+  // 4.
   int64_t behind(int64_t j) const {
     const int64_t end = smaller(j + FOUR, n) - 1;
     return (smaller(end + reach, last[end]) - j) / FOUR * FOUR;
   }
 };
 
-// Start a half as entries of the matrix, which are `batch` numbers apart: number h of line p from the diagonal on is
-// entry sources[p * (reach + 1) + h], or zero for -1.
+// Fill a half with entries of the matrix, which are `batch` numbers apart in `values`: number h of line p, counted from
+// the diagonal, is entry sources[p * (reach + 1) + h], or zero for -1.
 template <typename T> void fill(const Half<T>& half, const T* values, int64_t batch, const int64_t* sources) {
   const T zero = 0;
   std::memset(half.at, 0, half.numbers() * sizeof(T));
   for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
     T* to = half.line(p) + p % FOUR;
     for (int64_t h = 0; h <= half.reach; ++h) {
-      const T* from = sources[h] < 0 ? &zero : values + sources[h] * batch;  // no branch
+      const T* from = sources[h] < 0 ? &zero : values + sources[h] * batch;  // compiles without a branch
       to[h] = *from;
     }
   }
 }
 
-// Put ones on the diagonal of the lines that complete four.
+// Put ones on the diagonal of the padding lines.
 template <typename T> void complete(const Half<T>& half) {
   for (int64_t p = half.n; p < half.lines(); ++p) half.line(p)[p % FOUR] = 1;
 }
 
-// The largest size of so many numbers, of which a multiple of a vector is read.
+// The largest absolute value of `count` numbers; whole vectors are read.
 template <typename T> T largest(const T* numbers, int64_t count) {
   Vec<T> most = {};
   for (int64_t k = 0; k < count; k += WIDTH<T>) most = larger_sizes<T>(most, loaded(numbers + k));
   return joined<T>(most, larger<T>);
 }
 
-// Lines r of four pivots at numbers s > r, where they meet each other.
+// The corner where the lines of four pivots meet: [r][s] is number s > r of line r.
 template <typename T> using Corner = T[FOUR][FOUR];
 
-// The elimination of a matrix in place. A symmetric one has the same half twice.
+// The elimination of a matrix in place. For a symmetric one `lower` and `upper` are the same half.
 template <typename T, bool symmetric> class Elimination {
  public:
   Elimination(const Half<T>& lower, const Half<T>& upper, T limit)
@@ -111,7 +112,7 @@ template <typename T, bool symmetric> class Elimination {
         pivots_(larger(lower.reach, upper.reach) < WIDE ? FOUR : MANY), below_(pivots_ * pitch_),
         right_(symmetric ? 0 : pivots_ * pitch_) {}
 
-  // Returns whether no term was larger than the limit, or the matrix is `definite`: symmetric, with positive pivots.
+  // Returns whether the matrix is `definite` (symmetric, with positive pivots), or no term was larger than the limit.
   bool run(bool* definite) {
     bool sound = true;
     for (int64_t begin = 0; begin < lower_.n; begin += pivots_) {
@@ -130,21 +131,22 @@ template <typename T, bool symmetric> class Elimination {
   }
 
  private:
-  // Whether no term of the factor is larger than the limit.
+  // Whether no term of the elimination is larger than the limit.
   bool small_terms() const {
     for (int64_t j = 0; j < lower_.n; j += FOUR)
       if (!small_terms_of_four(j)) return false;
     return true;
   }
 
-  // Whether no term of the four pivots from j on is.
+  // Whether no term of the four pivots from j on is larger than the limit.
   bool small_terms_of_four(int64_t j) const {
     bool small = limit_ <= std::numeric_limits<T>::max();
     for (int r = 0; r < smaller(FOUR, lower_.n - j); ++r) small &= largest_term(j, r) <= limit_;  // false for NaN
     return small;
   }
 
-  // Take the four pivots from j on. What is behind their corner is copied before it is divided by the pivots.
+  // Eliminate the four pivots from j on. The numbers behind their corner are copied to `below` and `right` before they
+  // are divided by the pivots. Returns whether the pivots are positive (symmetric), or their terms small.
   bool take(int64_t j, T* below, T* right) const {
     T inverse[FOUR];
     Corner<T> down, across;
@@ -157,7 +159,7 @@ template <typename T, bool symmetric> class Elimination {
     return small_terms_of_four(j);
   }
 
-  // The largest size of a term of pivot j + r: of its line of L, times that of its line of U, times itself.
+  // The largest term of pivot j + r: the largest number of its line of L, times that of its line of U, times the pivot.
   T largest_term(int64_t j, int r) const {
     const auto of_line = [&](const Half<T>& half) {
       const T* line = half.line(j + r);
@@ -168,7 +170,7 @@ template <typename T, bool symmetric> class Elimination {
     return of_line(lower_) * of_line(upper_) * std::abs(T(1) / lower_.line(j + r)[r]);
   }
 
-  // Subtract what pivots [begin, end) do to a half's lines after them, a few lines at a time by all of many pivots.
+  // Reduce the lines of a half after pivots [begin, end) by these: with MANY pivots a few lines at a time, each by all.
   void subtract_all(const Half<T>& half, const Half<T>& other, int64_t begin, int64_t end, const T* reduced) const {
     const int64_t reached = end + other.behind(end - FOUR), at_once = end - begin > FOUR ? FOUR : reached - end;
     for (int64_t p = end; p < reached; p += at_once)
@@ -176,7 +178,7 @@ template <typename T, bool symmetric> class Elimination {
         subtract(half, other, j, reduced + (j - begin) * pitch_, p, p + at_once);
   }
 
-  // Find what the four lines from j on are where they meet each other.
+  // Eliminate the corner of the four lines from j on; return whether its pivots are positive.
   bool take_corner(int64_t j, T* inverse, Corner<T>& down, Corner<T>& across) const {
     T a[FOUR][FOUR];
     for (int c = 0; c < FOUR; ++c)
@@ -198,8 +200,9 @@ template <typename T, bool symmetric> class Elimination {
     return positive;
   }
 
-  // Reduce what is behind the corner of the four lines from j on, keep it as it is in `reduced`, and divide it by the
-  // pivots. `over` is the other half's corner. Sizes are local: for all that a compiler knows, stores change the others.
+  // Reduce the numbers behind the corner of the four lines from j on, copy them to `reduced`, and divide them by the
+  // pivots. `over` is the other half's corner. Sizes are local variables: for all that the compiler knows, the stores
+  // might change members.
   void reduce(const Half<T>& half, int64_t j, const T* inverse, const Corner<T>& over, T* reduced) const {
     const int64_t count = half.behind(j), apart = pitch_, pitch = half.pitch;
     T* line = half.line(j) + FOUR;
@@ -224,7 +227,7 @@ template <typename T, bool symmetric> class Elimination {
     }
   }
 
-  // Subtract what the four pivots from j on do to lines [from, to), as far as they reach.
+  // Reduce the lines [from, to), as far as they are reached, by the four pivots from j on.
   void subtract(const Half<T>& half, const Half<T>& other, int64_t j, const T* reduced, int64_t from,
                 int64_t to) const {
     const int64_t first = j + FOUR, count = half.behind(j), last = smaller(to - first, other.behind(j));
@@ -249,7 +252,7 @@ template <typename T, bool symmetric> class Elimination {
   std::vector<T> below_, right_;
 };
 
-// y -= L times what is in front of it, in place; then y over the pivots.
+// Forward substitution in place: y = D^-1 L^-1 y.
 template <typename T> void down(const Half<T>& half, T* y) {
   for (int64_t j = 0; j < half.n; j += FOUR) {
     const T* line = half.line(j);
@@ -269,7 +272,7 @@ template <typename T> void down(const Half<T>& half, T* y) {
   }
 }
 
-// y -= U times what is behind it, in place.
+// Backward substitution in place: y = U^-1 y.
 template <typename T> void up(const Half<T>& half, T* y) {
   for (int64_t j = half.lines() - FOUR; j >= 0; j -= FOUR) {
     const T* line = half.line(j);
@@ -287,7 +290,7 @@ template <typename T> void up(const Half<T>& half, T* y) {
   }
 }
 
-// Both halves of a matrix, or twice the one of a symmetric one, for which `reach_right` is -1.
+// Both halves of a matrix; a symmetric one, with `reach_right` = -1, has the same half twice.
 template <typename T> struct Matrix {
   bool symmetric;
   Half<T> lower, upper;
@@ -297,8 +300,8 @@ template <typename T> struct Matrix {
         upper(symmetric ? lower : Half<T>(at + lower.numbers(), last, n, reach_right)) {}
   int64_t numbers() const { return lower.numbers() + (symmetric ? 0 : upper.numbers()); }
 
-  // Factor the matrix with these values. Returns whether no term was more than `growth` times as large as its largest
-  // number, or the matrix is `definite`: symmetric, with positive pivots.
+  // Factor the matrix with these values. Returns whether it is `definite` (symmetric, with positive pivots), or no
+  // term of the elimination was larger than `growth` times its largest entry.
   bool factor(const T* values, int64_t batch, const int64_t* sources, T growth, bool* definite) const {
     fill(lower, values, batch, sources);
     if (symmetric) {
@@ -313,7 +316,7 @@ template <typename T> struct Matrix {
     return Elimination<T, false>(lower, upper, limit).run(definite);
   }
 
-  // Solve in place; y has room for `room` numbers, zeros behind the n first.
+  // Solve in place; y has `room()` numbers, zero after the first n.
   void solve(T* y, bool transpose) const {
     down(transpose ? upper : lower, y);
     up(transpose ? lower : upper, y);
@@ -323,8 +326,8 @@ template <typename T> struct Matrix {
 
 }  // namespace
 
-// Arguments as those of band.cpp, of matrices [first, last) of a batch: `upper` is -1 for symmetric matrices. A matrix
-// takes as many numbers as `single_band_numbers` says.
+// Arguments as in band.cpp, for matrices [first, last) of a batch; `upper` is -1 for symmetric matrices. A matrix takes
+// `single_band_numbers` numbers of memory.
 #define INTERFACE(T, suffix)                                                                                          \
   int64_t single_band_numbers_##suffix(int64_t n, int64_t lower, int64_t upper) {                                     \
     return Matrix<T>(nullptr, nullptr, n, lower, upper).numbers();                                                    \

@@ -1,5 +1,5 @@
-// Weighted sums of rows, for the product of a sparse matrix (CSR) with a tensor whose rows are long; and what is asked
-// of the rows of a batch: their weighted norms, and whether all their numbers are finite.
+// Weighted sums of rows, for the product of a sparse matrix (CSR) with a tensor whose rows are long; weighted norms and
+// sums of the rows of a batch; and whether all numbers of a row or column are finite.
 
 #include <cmath>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace {
 
-// So many numbers as a vector; one number is none.
+// A vector of N numbers; for N = 1 a plain number.
 template <typename T, int N> struct Few { typedef T vec __attribute__((vector_size(N * sizeof(T)))); };
 template <typename T> struct Few<T, 1> { typedef T vec; };
 
-// y[row, at : at + COUNT vectors]: numbers that stay in registers while the sources of the row are added. `put` says
-// what becomes of numbers and the sums for them. Vectors are told as such: of plain arrays a compiler keeps the sums in
-// memory instead, which takes three times as long.
+// Add up COUNT vectors of a row of y, in registers, over the sources of the row. `put(number, sum)` says how a sum
+// goes into y. Vector types are used explicitly: with plain arrays compilers keep the sums in memory, which takes
+// three times as long.
 template <int COUNT, typename V, typename T, typename Put>
 inline void sum_vectors(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
                         T* out, Put put) {
@@ -37,7 +37,8 @@ inline void sum_vectors(int64_t length, int64_t begin, int64_t end, const int64_
   }
 }
 
-// The same of what is left, less than 2 N numbers: N of them, N / 2, ..., as far as there are so many.
+// The same for the last numbers of a row, `left` < 2 N: in vectors of N, N / 2, ... numbers, as far as there are so
+// many.
 template <int N, typename T, typename Put>
 inline void sum_rest(int64_t left, int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight,
                      const T* x, T* out, Put put) {
@@ -48,7 +49,7 @@ inline void sum_rest(int64_t left, int64_t length, int64_t begin, int64_t end, c
     sum_rest<N / 2>(left - taken, length, begin, end, source, weight, x + taken, out + taken, put);
 }
 
-// y[row], of numbers one after the other.
+// The same for a whole row of y, which is contiguous.
 template <typename T, typename Put>
 inline void sum_row(int64_t length, int64_t begin, int64_t end, const int64_t* source, const T* weight, const T* x,
                     T* y, Put put) {
@@ -65,7 +66,7 @@ template <typename T>
 void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, const T* weight, const T* x, T* y,
                    int64_t first, int64_t last) {
   const auto put = [](auto& out, auto sum) { out = sum; };
-  if (length == 1) {  // a third of the time where the compiler knows it
+  if (length == 1) {  // takes a third of the time if the compiler knows the length
     for (int64_t row = first; row < last; ++row)
       sum_vectors<1, T>(1, start[row], start[row + 1], source, weight, x, y + row, put);
     return;
@@ -74,7 +75,7 @@ void weighted_sums(int64_t length, const int64_t* start, const int64_t* source, 
     sum_row(length, start[row], start[row + 1], source, weight, x, y + row * length, put);
 }
 
-// y[row[k]] less gain[row[k] * by_row] times the sum of the sources from start[k] on.
+// Subtract from y[row[k]] gain[row[k] * by_row] times the weighted sum of the sources from start[k] to start[k + 1].
 template <typename T>
 void subtract_sums(int64_t length, const int64_t* row, const int64_t* start, const int64_t* source, const T* weight,
                    const T* gain, int64_t by_row, const T* x, T* y, int64_t first, int64_t last) {
@@ -88,7 +89,7 @@ void subtract_sums(int64_t length, const int64_t* row, const int64_t* start, con
   }
 }
 
-// Numbers of a row that are added side by side, so that no sum waits for the one before.
+// Number of partial sums of a row, so that no addition waits for the one before.
 constexpr int64_t LANES = 32;
 
 template <typename T, typename F>
@@ -103,7 +104,7 @@ inline T sum_of(int64_t length, F number) {
   return sum[0];
 }
 
-// norm[row] of x (rows, length), each number multiplied by its weight (length).
+// norm[row]: Euclidean norm of a row of x (rows, length), each number multiplied by its weight (length).
 template <typename T>
 void weighted_norms(int64_t length, const T* weight, const T* x, T* norm, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
@@ -112,7 +113,7 @@ void weighted_norms(int64_t length, const T* weight, const T* x, T* norm, int64_
   }
 }
 
-// total[row] of x (rows, length).
+// total[row]: sum of a row of x (rows, length).
 template <typename T>
 void totals(int64_t length, const T* x, T* total, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
@@ -128,7 +129,7 @@ struct Rows {
   int64_t length;
 };
 
-// finite[row]: whether all numbers of that row of all tensors are; a finite number times zero is zero, others are NaN.
+// finite[row]: whether all numbers of that row of all tensors are finite; these times zero are zero, others give NaN.
 template <typename T>
 void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; ++row) {
@@ -141,7 +142,7 @@ void finite_rows(int64_t count, const Rows<T>* tensors, bool* finite, int64_t fi
   }
 }
 
-// finite[column]: whether all numbers of that column of x (rows, columns) are.
+// finite[column]: whether all numbers of that column of x (rows, columns) are finite.
 template <typename T>
 void finite_columns(int64_t rows, int64_t columns, const T* x, bool* finite, int64_t first, int64_t last) {
   for (int64_t at = first; at < last; at += LANES) {

@@ -1,11 +1,11 @@
-// The functions that generated code calls on vectors of numbers. Such code says `typedef double number;` (or float)
-// before it includes this.
+// Functions that generated code calls on vectors of numbers. The code has `typedef double number;` (or float) before it
+// includes this file.
 //
 // A sine, cosine or angle differs from the C library's by a few units in the last place at most, and is the same in
-// whichever lane it is found: a robot's numbers do not depend on where in a batch it stands.
+// every lane, so that a robot's numbers do not depend on its place in the batch.
 
-// Of the standard library only whole numbers are included: a third of what compiling a small loop took was to read
-// <cmath>. What is used of that, a compiler has built in.
+// Of the standard library only <cstdint> is included: reading <cmath> took a third of the time of compiling a small
+// loop, and what is needed of it compilers have built in.
 
 #include <cstdint>
 
@@ -30,10 +30,10 @@ FUNCTION(tanh)
 
 constexpr int LANES = VECTOR_BYTES / sizeof(number);
 typedef Vec<number> V;
-typedef decltype(V{} < V{}) M;  // where a condition holds: -1, elsewhere 0
+typedef decltype(V{} < V{}) M;  // mask: -1 where a condition holds, elsewhere 0
 
-// A tensor that springs read: its first number and its strides by spring and robot, 0 where all share it. With `rows`
-// spring s reads row rows[s * of_rows] instead of row s.
+// A tensor that springs read: its first number and its strides by spring and robot, 0 where all share the numbers. With
+// `rows`, spring s reads row rows[s * of_rows] instead of row s.
 struct Input {
   const number* first;
   int64_t by_spring, by_robot;
@@ -43,14 +43,15 @@ struct Input {
   const number* of_spring(int64_t s) const { return first + (rows ? rows[s * of_rows] : s) * by_spring; }
 };
 
-// Where lanes find an input: at `first`, with `moves` = -1 that much farther on as the first lane's robot is (else 0).
+// Where a vector of an input is in memory: at `first`, or, with `moves` = -1 (else 0), at `first` plus the robot of the
+// first lane.
 struct Source {
   const number* first;
   int64_t moves;
 };
 
-// What lanes read. Each value is found by the same few instructions, whatever it is the value of: formulas are compiled
-// once, and choose nothing while they run.
+// The inputs of a formula. Each is read by the same few instructions, wherever it is in memory, so that formulas are
+// compiled once and have no branches.
 struct Sources {
   const Source* of;
   int64_t robot;
@@ -66,8 +67,8 @@ inline Source standing(const V& v) { return Source{reinterpret_cast<const number
 
 inline V all(number x) { return V{} + x; }
 
-// Lanes that are of several robots of one spring: return where they find an input, in `v` if not in its place. What is
-// neither shared by robots nor dense has to be read for each vector of robots: `gathered` says so.
+// For lanes that are robots of one spring: return where an input is read, in place or from `v`. An input that robots
+// neither share nor have densely in memory has to be read into `v` for each vector of robots: `gathered` says so.
 inline Source source_of(const Input& in, int64_t spring, V& v, bool& gathered) {
   const number* here = in.of_spring(spring);
   gathered = in.by_robot > 1 || in.by_robot < 0;
@@ -83,11 +84,11 @@ inline V read_at(const Input& in, int64_t spring, int64_t robot) {
   return v;
 }
 
-// Lanes that are of several springs: the spring and the robot of each, from number `start` of all on. Of fewer than
-// LANES the last stands for those beyond.
+// For lanes of several springs: the spring and the robot of each lane, from number `start` of all on. If there are
+// fewer than LANES, the last is repeated.
 struct Places {
   int64_t spring[LANES], robot[LANES];
-  bool alone;  // one robot, a spring in each lane
+  bool alone;  // there is one robot, and a spring in each lane
 
   Places(int64_t start, int64_t count, int64_t robots) : alone(robots == 1 && count == LANES) {
     int64_t s = start / robots, r = start % robots;
@@ -98,7 +99,7 @@ struct Places {
   }
 };
 
-// What lanes read that are of several springs.
+// The vector of an input for lanes of several springs.
 inline V read_at(const Input& in, const Places& at) {
   V v;
   const number* p = in.first + at.spring[0] * in.by_spring;
@@ -124,8 +125,8 @@ inline V absolute(V x) { return chosen(x < 0, -x, x); }
 inline V least(V a, V b) { return chosen((a < b) | (a != a), a, b); }
 inline V most(V a, V b) { return chosen((a > b) | (a != a), a, b); }
 
-// The nearest whole number, halves to the even one, as long as it is exact: adding so much leaves no place for digits
-// behind the point.
+// The nearest integer, halves to the even one, where |x| is below `exact` (else x): the sum with `much` has no digits
+// left for a fraction.
 inline V rounded(V x) {
   const number much = sizeof(number) == 8 ? number(6755399441055744.0) : number(12582912.0);
   const number exact = sizeof(number) == 8 ? number(2251799813685248.0) : number(4194304.0);
@@ -138,9 +139,9 @@ inline bool any(M where) {
   return false;
 }
 
-constexpr number FAR = sizeof(number) == 8 ? 1e5 : 1e3;  // angles beyond are reduced by the C library
+constexpr number FAR = sizeof(number) == 8 ? 1e5 : 1e3;  // larger angles are left to the C library
 
-// Sine and cosine of r within a quarter turn of zero, by their series, which end below rounding there.
+// Sine and cosine of r within an eighth of a turn of zero, by their series, whose remainders are below rounding there.
 inline V sine_near(V r) {
   const V z = r * r;
   V sum = all(number(1.0 / 355687428096000.0));
@@ -158,8 +159,8 @@ inline V cosine_near(V r) {
   return all(1) - (number(0.5) * z - z * z * sum);
 }
 
-// Angles less a number of quarter turns, and which of the four quarters that is: -1, 0, 1 or +-2. A quarter turn is
-// taken off in parts with few digits, so that products with whole numbers are exact.
+// Angles minus the nearest multiple of a quarter turn, and that multiple modulo four: -1, 0, 1 or +-2. A quarter turn
+// is subtracted in parts with few digits, so that products with integers are exact.
 inline V reduced(V x, V& quarter) {
   const V turns = rounded(x * number(0.63661977236758134308));
   quarter = turns - 4 * rounded(turns * number(0.25));
@@ -189,14 +190,14 @@ inline V cosine(V x) {
   return chosen((quarter == 2) | (quarter == -2) | (quarter == 1), -value, value);
 }
 
-inline M negative(V x) {  // minus zero is
+inline M negative(V x) {  // also True for minus zero
   M bits;
   __builtin_memcpy(&bits, &x, sizeof bits);
   return bits < 0;
 }
 
-// The angle up to a sixteenth of a turn whose tangent is x: x + x z P(z) with z = x^2, P interpolated at Chebyshev's
-// points, 2e-19 from it.
+// Arc tangent of x up to a sixteenth of a turn: x + x z P(z) with z = x^2 and P interpolated at Chebyshev points, with
+// an error of 2e-19.
 inline V arctan_near(V x) {
   const V z = x * x;
   V sum = all(number(0.016285756855221028291));
@@ -208,8 +209,8 @@ inline V arctan_near(V x) {
   return x + x * z * sum;
 }
 
-// The angle of (x, y) against the x axis. The smaller over the larger of |x| and |y| is the tangent of an angle up to
-// an eighth of a turn; beyond a sixteenth it is found from there.
+// The angle of (x, y) from the x axis, as atan2(y, x). The smaller divided by the larger of |x| and |y| is the tangent
+// of an angle up to an eighth of a turn; beyond a sixteenth the difference to an eighth is computed.
 inline V angle(V y, V x) {
   const V ax = absolute(x), ay = absolute(y);
   const V larger = chosen(ax > ay, ax, ay), smaller = chosen(ax > ay, ay, ax);
@@ -223,7 +224,7 @@ inline V angle(V y, V x) {
   return chosen((x != x) | (y != y), x + y, found);
 }
 
-// What contacts and materials that remember need, of which there are few: by the C library, lane by lane.
+// Functions of contacts and inelastic materials, which are few: by the C library, lane by lane.
 inline V exponential(V x) {
   for (int k = 0; k < LANES; ++k) x[k] = of_each::exp(x[k]);
   return x;
