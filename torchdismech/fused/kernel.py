@@ -46,7 +46,7 @@ class Kernel(Program):
         self._springs, self._robots = self._dimensions()
 
     def write(self, springs: int, read: Sequence[Tensor], first: Tensor, second: Tensor) -> None:
-        """Write the lists, see `Program.write`."""
+        """Compute the two lists into `first` and `second`, see `Program.write`."""
         robots = first.shape[1]
         size = springs * robots
         if not size:

@@ -48,7 +48,7 @@ class Loop(Program):
         self._layout = lru_cache(LAYOUTS)(self._inputs)
 
     def write(self, springs: int, read: Sequence[Tensor], first: Tensor, second: Tensor) -> None:
-        """Write the lists, see `Program.write`."""
+        """Compute the two lists into `first` and `second`, see `Program.write`."""
         robots = first.shape[1]
         size = springs * robots
         if not size:

@@ -28,7 +28,7 @@ __all__ = [
     "tried_steps",
 ]
 
-SHORTENED = 0.25  # factor of the fraction tried next; with 0.5 it takes half as many rounds more where friction sets in
+SHORTENED = 0.25  # factor of the fraction tried next; with 0.5, searches with friction take 1.5 times as many rounds
 
 
 class Steps(NamedTuple):

@@ -117,7 +117,7 @@ class _BlockCholesky:
 
 
 class _BlockLU:
-    """A = (D + C)(1 + W): D the eliminated diagonal blocks, C those below, W_k = D_k^-1 times the block right of it.
+    """A = (D + C)(1 + W): reduced diagonal blocks D, blocks C below them, W_k = D_k^-1 times the block right of D_k.
 
     Rows are exchanged within the blocks only; `ok` reports matrices whose entries grow too much for that.
     """
