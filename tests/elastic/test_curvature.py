@@ -8,11 +8,20 @@ import torch
 from torch.func import jacrev, vmap
 
 from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, straight
+from torchdismech.elastic import Energy
 from torchdismech.geometry.rods import PAIRS_8, bend_twist
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.testing import check_rigid_motion, check_stencil
 
 FORMS = {"half-way": False, "averaged": True}
+
+
+class Quartic(Energy):
+    """psi = kappa1^4, to be added to the energy of a rod."""
+
+    def density(self, strain):
+        """Return the density."""
+        return strain[0] ** 4
 
 
 def unit(v):
@@ -115,18 +124,25 @@ def test_contract_holds(form):
 
 
 @pytest.mark.parametrize(
-    ("section", "curvature", "twist", "warns"),
+    ("section", "curvature", "twist", "more", "warns"),
     [
-        (Rectangle(8e-3, 2e-3), "half-way", 1.2, True),
-        (Rectangle(8e-3, 2e-3), "half-way", 0.8, False),
-        (ROUND, "half-way", 3.0, False),
-        (ROUND, "averaged", 1.2, True),
+        (Rectangle(8e-3, 2e-3), "half-way", 1.2, False, True),
+        (Rectangle(8e-3, 2e-3), "half-way", 1.2, True, True),
+        (Rectangle(8e-3, 2e-3), "half-way", 0.8, False, False),
+        (ROUND, "half-way", 3.0, False, False),
+        (ROUND, "half-way", 3.0, True, False),
+        (ROUND, "averaged", 1.2, False, True),
     ],
 )
-def test_too_much_twist_is_said_once(section, curvature, twist, warns):
-    """Warn of springs that are twisted by more than a radian, where that changes how they bend."""
+def test_too_much_twist_is_said_once(section, curvature, twist, more, warns):
+    """Warn of springs that are twisted by more than a radian, where that changes how they bend.
+
+    `more`: also where another energy, such as a learned one, is added to that of the material.
+    """
     builder = RobotBuilder(curvature=curvature)
     builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 3), section, Material(1e6, 1000.0))
+    if more:
+        builder.add_energy("bend_twist", Quartic())
     model = builder.finalize(compile=False)
     q = model.initial_state().q.clone()
     q[:, 10] = twist

@@ -23,6 +23,7 @@ from torchdismech.solve.complementarity import (
     solve_contact,
     solve_lcp,
 )
+from torchdismech.solve.complementarity.lcp import STARTS
 from torchdismech.solve.complementarity.pyramid import PyramidSystem, pyramid_directions, pyramid_matrix
 
 
@@ -279,6 +280,13 @@ class TestLcp:
             assert result.status.tolist() == expected
             # the tolerance, with A = 1
             np.testing.assert_allclose(result.z[0], [1.0, 0.0], atol=2e-8)
+
+    @pytest.mark.parametrize("most", [1, 4])
+    def test_takes_no_more_iterations_than_allowed(self, most):
+        """Give up a problem without a solution after so many iterations from each start."""
+        matrix, q = torch.zeros(1, 2, 2, dtype=torch.float64), torch.tensor([[-1.0, 1.0]], dtype=torch.float64)
+        result = solve_lcp(matrix, q, "interior_point", max_iterations=most)
+        assert result.status == Status.MAX_ITERATIONS and result.iterations == most * len(STARTS)
 
 
 def enumerated(matrix, q):

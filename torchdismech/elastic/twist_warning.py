@@ -39,6 +39,9 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
 
 
 def _bends_unlike(energy: Energy) -> bool:
-    """Return whether an energy has constants EI1 and EI2 that differ; False for an energy without these."""
-    first, second = (getattr(energy, name, None) for name in ("EI1", "EI2"))
-    return first is not None and second is not None and not torch.equal(first.detach(), second.detach())
+    """Return whether some rod bends more easily about one axis than about the other, as far as its energies say."""
+    of_energies = [(getattr(part, "EI1", None), getattr(part, "EI2", None)) for part in energy.modules()]
+    return any(
+        first is not None and second is not None and not torch.equal(first.detach(), second.detach())
+        for first, second in of_energies
+    )

@@ -71,7 +71,7 @@ def interior_point(
     iterations = torch.zeros_like(least, dtype=torch.long)
     last_step, last_error = torch.ones_like(least), torch.full_like(least, torch.inf)
     index = torch.arange(len(z), device=z.device)  # the rows that still run; the others are computed no more
-    for _ in range(max_iterations + 1):
+    for taken in range(max_iterations + 1):
         gap = torch.where(present, system.product(z) + system.q - w, 0.0)
         smaller = torch.where(present, torch.minimum(torch.minimum(z, w), z * w), 0.0)
         error = torch.maximum(gap.abs().amax(1), smaller.amax(1))
@@ -80,7 +80,7 @@ def interior_point(
         least[index] = torch.where(better, error, least[index])
         falls = (error <= GAIN * last_error) & (error > ROUNDING)
         going = (((error > tolerance) | falls) & torch.isfinite(error)).nonzero().flatten()
-        if not len(going):
+        if not len(going) or taken == max_iterations:
             break
         if len(going) < len(index):
             system, index = system.rows(going), index[going]
