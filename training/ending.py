@@ -1,6 +1,6 @@
-"""How a command ends that is given what it cannot use: with one sentence and an exit status.
+"""How the commands of `training` end on input that they cannot use: a one-sentence error and exit status 2.
 
-Importing this imports nothing heavy, so that a command can answer signals before it imports what is.
+Importing this module imports nothing heavy, so a command can install its signal handlers before the slow imports.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ REFUSED = 2  # exit status: the input cannot be used
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Turn refused input into one sentence and exit status 2."""
+    """Print the message of an `InputError` from the block to stderr, and exit with status 2."""
     from torchdismech.errors import InputError
 
     try:

@@ -1,4 +1,4 @@
-"""Report a run once on recordings it has never seen: `python -m training.evaluate RUN`."""
+"""Evaluate a run on recordings that training never saw: `python -m training.evaluate RUN`."""
 
 from __future__ import annotations
 

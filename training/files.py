@@ -1,4 +1,4 @@
-"""Files of a run: read where they are files, written whole or not at all; a full disk is told in one sentence."""
+"""Reading and writing the files of a run: atomic writes, a lock on the folder, I/O errors as one-sentence refusals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torchdismech.system.interrupts import held_back
 
 __all__ = ["made_folder", "only_writer", "text_of", "write", "writing"]
 
-TEXT_BYTES = 4_000_000  # a config is some kilobytes
+TEXT_BYTES = 4_000_000  # the most that a text may have; configs have some kilobytes
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what a full or read-only disk raises into one sentence."""
+    """Turn an OSError of the block, as of a full or read-only disk, into an InputError of one sentence."""
     try:
         yield
     except OSError as error:
@@ -30,14 +30,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def made_folder(folder: Path) -> None:
-    """Make a folder where there is none."""
+    """Create a folder and its parents, unless it exists."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Refuse to write into a folder while another process does; a lock ends with its process, however that ends."""
+    """Hold an exclusive lock on a folder; refuse where another process holds it.
+
+    The operating system releases the lock when its process ends, however that ends.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -52,9 +55,9 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def write(path: Path, content: bytes | str) -> None:
-    """Write a file; a kill, a signal or a full disk at any moment leaves the old one or the new one.
+    """Write a file atomically: a kill, a signal or a full disk at any moment leaves the old content or the new one.
 
-    It is written under a name that nobody can know before, next to its place, and renamed when it is on the disk.
+    The content goes to a file of an unpredictable name in the same folder, which is renamed once it is on the disk.
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
@@ -70,12 +73,12 @@ def write(path: Path, content: bytes | str) -> None:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file, without the mark of byte order that some editors put first.
+    """Return the text of a UTF-8 file, without the byte order mark that some editors put first.
 
     Raises
     ------
     InputError
-        It is no file, too large for a text that people write, or not UTF-8.
+        It is no plain file, cannot be read, is larger than `TEXT_BYTES`, or is not UTF-8.
     """
     try:
         if not path.is_file():

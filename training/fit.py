@@ -1,6 +1,6 @@
 """Fit a robot to recordings: `python -m training.fit CONFIG.toml [--set key=value ...]`, looked at in TensorBoard.
 
-What is heavy is imported by the command, after it has said what signals do.
+The command imports the heavy modules itself, once its signal handlers are installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fits of a robot to recordings: all stages, what TensorBoard shows, and what a run leaves in its folder."""
+"""A whole fit of a robot to recordings: all stages, reports to TensorBoard, and the files of the run's folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from training.splits import prepared_recordings
 
 __all__ = ["fit"]
 
-AT_THE_END = "held_out_final"  # what TensorBoard calls the errors that a run ends with
+AT_THE_END = "held_out_final"  # prefix of TensorBoard's tags for the errors at the end of a run, with the best weights
 
 
 def fit(
@@ -39,15 +39,16 @@ def fit(
     force: bool = False,
     allow_code: bool = False,
 ) -> Errors:
-    """Train all stages and return the errors on the held-out recordings; all else is in the folder.
+    """Train all stages and return the errors on the held-out recordings; all other results are files in the folder.
 
     Parameters
     ----------
-    folder : of the run: config.json, checkpoints, event files, metrics.json.
-    resume : go on from the folder's checkpoint, as if there had been no interruption, but for rounding; refused with
-        another config or other recordings.
+    folder : the run's folder, for config.json, checkpoints, event files and metrics.json.
+    resume : go on from the folder's checkpoint, to the results of a run without interruption, but for rounding;
+        refused with another config or other recordings.
+    processes : the processes that share the work; one of them writes and prints.
     until : stop after so many batches in total, as an interruption would.
-    force : go on with these as well: see `Trainer.resume`.
+    force : resume with another config or other recordings, too: see `Trainer.resume`.
     allow_code : run the Python files that the config, or its scene, names.
     """
     if processes.writes and not resume:
@@ -59,7 +60,8 @@ def fit(
     system.refuse(held_out)
     messages += warnings_before(config, system, recordings, trained_on)
     if processes.writes:
-        print(*messages, sep="\n", end="\n" * bool(messages))  # before the rest, which may be refused, or take long
+        # printed at once, as what follows may take long or be refused
+        print(*messages, sep="\n", end="\n" * bool(messages))
     trainer = Trainer(config, system, trained_on, held_out, folder, processes)
     with _writing_alone(folder, resume, processes):
         if resume and (differs := trainer.resume(force)):
@@ -85,7 +87,10 @@ def fit(
 
 
 def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Errors], until: int | None) -> Errors:
-    """Train all stages and return the errors on the held-out recordings; the writing process reports on the run."""
+    """Train the stages that are left and return the errors on the held-out recordings.
+
+    The writing process also fills TensorBoard and writes metrics.json and, once all stages are done, error bars.
+    """
     config, board = trainer.config, trainer.board
     if board is not None:
         board.begin(config, messages, references)
@@ -95,7 +100,8 @@ def _trained(trainer: Trainer, messages: list[str], references: Mapping[str, Err
         what = ", and at what they tell of the constants" if done else ""
         print(f"looking at whole recordings once more{what}", flush=True)
     validated = trainer.validation.run()
-    certainty = certainty_of(trainer) if done else None  # before anything is written: it takes long, and may be cut off
+    # before anything is written: it takes long, and a run that is interrupted here is not finished
+    certainty = certainty_of(trainer) if done else None
     if board is not None:
         board.evaluated(AT_THE_END, {"model": validated.errors, **references}, trainer.progress.total)
         board.hparams(config, AT_THE_END, validated.errors, trainer.progress.total)
@@ -114,7 +120,7 @@ def _report_on_all_stages(
     certainty: Certainty | None,
     references: Mapping[str, Errors],
 ) -> list[str]:
-    """Print and write what a fit that is done has found, and how certain it is; return what is doubtful about it."""
+    """Print and write the results of a finished fit, with error bars where there are some; return its warnings."""
     config, progress, total = trainer.config, trainer.progress, trainer.progress.total
     warnings = warnings_after(config, progress, validated, references, trainer.held_out)
     print(*warnings, sep="\n", end="\n" * bool(warnings))
@@ -129,7 +135,7 @@ def _report_on_all_stages(
 
 
 def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Errors], warnings: list[str]) -> None:
-    """Write what came of a run, for programs to read."""
+    """Write metrics.json: errors, number of batches, time and warnings of a run, for programs to read."""
     progress = trainer.progress
     facts: dict[str, Any] = {"held_out": errors.mean, "batches": progress.total, "best_batch": progress.best_at}
     facts |= {"seconds": progress.seconds}
@@ -140,7 +146,7 @@ def _write_metrics(trainer: Trainer, errors: Errors, references: Mapping[str, Er
 
 @contextmanager
 def _writing_alone(folder: Path, resume: bool, processes: Processes) -> Iterator[None]:
-    """Take the folder of a run for the process that writes; a new run refuses one that is not free."""
+    """Hold the lock on the run's folder in the process that writes; refuse a new run where there is one already."""
     if not processes.writes:
         yield
         return
@@ -149,13 +155,13 @@ def _writing_alone(folder: Path, resume: bool, processes: Processes) -> Iterator
     elif not folder.is_dir():
         raise InputError(f"{folder}: no such folder; expected that of a run to resume")
     with only_writer(folder):
-        if not resume:  # another one may have been quicker
+        if not resume:  # another process may have begun a run here since the first check
             _refuse_taken(folder)
         yield
 
 
 def _refuse_taken(folder: Path) -> None:
-    """Refuse to begin a run where there is one, or in what is no folder."""
+    """Refuse to begin a run in a folder that holds one, or where the path is a file."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; expected the name of a folder: choose another --out")
     if checkpoint.exists(folder, "last"):

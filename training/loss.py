@@ -1,14 +1,15 @@
-"""What a fit minimises: how far predictions are from recordings, and what is known before anything is measured.
+"""The loss that a fit minimises: distances of predicted from measured coordinates, and priors.
 
-With d the distance of a predicted from a measured coordinate, and c the scale of `[loss]` in the config,
+With d the difference of a predicted and a measured coordinate, and c the scale of `[loss]` in the config,
 
     rho(d) = sqrt(d^2 + c^2) - c                               pseudo-Huber: d^2 / (2 c) near zero, |d| far from it [m]
     L      = mean of rho over everything measured + c / count * (P + S)                                             [m]
 
-where count is how many coordinates were measured, P = `System.penalty()` is half the sum of squares of the constants in
-standard deviations of their priors, and S is that of the fitted starts. Times count / c this is minus the logarithm of
-a probability: noise of standard deviation c, normal but for its tails, and normal priors. So priors count as much less
-as more is measured. Adam goes down the mean of `window_losses`, Gauss-Newton steps down `summed_loss`.
+where count is the number of measured coordinates, P = `System.penalty()` is half the sum of squared deviations of the
+constants from the means of their priors, in standard deviations, and S is the same for the fitted starts. Up to a
+constant, L count / c is the negative logarithm of the posterior probability for noise of standard deviation c, which is
+normal but for its tails, and normal priors: the more is measured, the less priors weigh. Adam reduces the mean of
+`window_losses`, Gauss-Newton steps reduce `summed_loss`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ __all__ = ["WindowLosses", "coordinates", "counted", "robust_loss", "start_penal
 
 @dataclass(frozen=True)
 class WindowLosses:
-    """Losses of some windows; both are zero where a step failed, as that window says nothing.
+    """Losses of B windows; both fields are zero for a window of which a step failed, as it says nothing.
 
     Attributes
     ----------
-    loss : (B,) mean over what was measured in each window [m], with its share of the priors.
-    count : (B,) how many coordinates were measured in it, by which it counts.
+    loss : (B,) mean over the measured coordinates of each window [m], plus the priors' part.
+    count : (B,) number of measured coordinates, by which windows are weighted in a mean over them.
     """
 
     loss: Tensor
@@ -39,12 +40,12 @@ class WindowLosses:
 
 
 def window_losses(prediction: Prediction, window: Window, system: System, scale: float, measured: int) -> WindowLosses:
-    """Return the losses of predicted windows.
+    """Return the losses of predicted windows, priors included.
 
     Parameters
     ----------
-    scale : of the loss [m].
-    measured : how many coordinates were measured in all recordings that are trained on.
+    scale : c of the loss [m].
+    measured : number of coordinates measured in all recordings that are trained on: the count of the constants' prior.
     """
     valid = counted(window, system)
     loss = robust_loss(prediction.positions, window.positions[:, system.given :], valid, scale)
@@ -65,7 +66,7 @@ def counted(window: Window, system: System) -> Tensor:
 
 
 def coordinates(valid: Tensor) -> Tensor:
-    """Return how many coordinates were measured in each window, (B,), for valid (B, T, M)."""
+    """Return the number of coordinates measured in each window, (B,), for valid markers (B, T, M); 3 at least."""
     return 3 * valid.sum((1, 2)).clamp_min(1)
 
 
@@ -77,17 +78,17 @@ def robust_loss(predicted: Tensor, measured: Tensor, valid: Tensor, scale: float
 
 
 def start_penalty(start: Tensor, valid: Tensor, scale: float) -> Tensor:
-    """Return what the priors of fitted starts (B, S) add to the loss of each window, (B,) [m]."""
+    """Return the prior's part in the loss of each window, (B,) [m], for fitted starts (B, S)."""
     return 0.5 * start.square().sum(1) * scale / coordinates(valid)
 
 
 def summed_loss(residual: Tensor, system: System, scale: float, prior_weight: float, start: Tensor | None) -> Tensor:
-    """Return the loss of residuals (B, T, C) [m] as a sum over all coordinates, in units of its scale.
+    """Return the loss of residuals (B, T, C) [m], summed over all coordinates and in units of its scale, with priors.
 
     Parameters
     ----------
-    prior_weight : of the constants' priors: the share of everything measured that the residuals are.
-    start : (B, S) fitted starts, whose priors count in whole.
+    prior_weight : weight of the constants' priors: the share of all measured coordinates that these residuals are.
+    start : (B, S) fitted starts, whose priors have the weight one.
     """
     total = (torch.sqrt(1 + (residual / scale).square()) - 1).sum()
     if (penalty := system.penalty()) is not None:

@@ -1,4 +1,4 @@
-"""Options that a config hands on to a function: checked against what its signature says, before it is called."""
+"""Checks of options that a config hands on to a function, against the function's signature, before it is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchdismech.io.scene.refusals import Key, choices_of, field_at, keys_at, m
 __all__ = ["checked", "faults"]
 
 SHOWN = 5  # faults in one message
-IN_WORDS = {
+IN_WORDS = {  # regular expressions of pydantic's phrases, and the words that take their place
     r"Input should be": "expected",
     r"a valid dictionary( or instance of \w+)?": "a table",
     r"a valid (list|tuple)": "a list",
@@ -28,10 +28,11 @@ IN_WORDS = {
 
 
 def faults(error: ValidationError, document: type[BaseModel]) -> str:
-    """Return what pydantic found in a document, in one line: each field, what was expected, what came."""
+    """Return the faults that pydantic found in a document, in one line: of each the field, what it expects and got."""
     found = []
     for fault in error.errors():
-        key = tuple(part for part in fault["loc"] if not str(part).startswith("("))  # tags of unions
+        # tags of unions, such as "(Robot)", are no keys of the document
+        key = tuple(part for part in fault["loc"] if not str(part).startswith("("))
         place, sentence = ".".join(str(part)[:80] for part in key), _sentence(fault, key, document)
         found.append(f"{place}: {sentence}" if place else sentence)
     more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
@@ -39,7 +40,7 @@ def faults(error: ValidationError, document: type[BaseModel]) -> str:
 
 
 def _sentence(fault: Any, key: Key, document: type[BaseModel]) -> str:
-    """Return what is wrong with one field, and which values or fields there are."""
+    """Return what is wrong with one field, and which values or fields it could have."""
     place, kind = fault["loc"], fault["type"]
     if kind == "missing":
         choices = choices_of(field_at(document, place))
@@ -58,24 +59,24 @@ def _sentence(fault: Any, key: Key, document: type[BaseModel]) -> str:
 
 
 def _fields_of_named_tables(document: type[BaseModel], place: Key) -> list[str]:
-    """Return the fields of the tables that a field has by names of the user's; none where it has no such tables."""
+    """Return the fields of the tables that a field holds under names of the user's choice; [] if it holds none."""
     field = field_at(document, place)
     return keys_at(document, place) if field is not None and typing.get_origin(field.annotation) is dict else []
 
 
 def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str, given: tuple = ()) -> dict[str, Any]:
-    """Return options converted to the types, and within the bounds, that a signature states.
+    """Return options converted to the types, and checked against the bounds, that a function's signature states.
 
     Parameters
     ----------
-    function : whose parameters say what is expected; `Annotated[float, Field(gt=0)]` states bounds.
-    where : begins the message; empty where the caller says it.
-    given : parameters that are not options, as the caller passes them.
+    function : what the options are for; `Annotated[float, Field(gt=0)]` in its signature states bounds.
+    where : prefix of messages; empty where the caller adds one.
+    given : names of parameters that the caller passes itself, so that they are no options.
 
     Raises
     ------
     InputError
-        An option that the function does not have, one that it needs, or one of a wrong type or size.
+        An option that the function does not have, a missing one, or one of a wrong type or size.
     """
     begin = f"{where}: " if where else ""
     takes: Any = function
@@ -85,7 +86,7 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
     if unknown:
         known = ", ".join(own) or "none"
         raise InputError(f"{begin}{function.__name__} has no {unknown[0]!r}; it takes: {known}")
-    fields: dict[str, Any] = {  # a class of the user's need not say types: then any is right
+    fields: dict[str, Any] = {  # a parameter without a type, as a user's class may have, takes anything
         n: (hints.get(n, Any), ... if p.default is p.empty else p.default) for n, p in own.items()
     }
     settings = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)

@@ -25,7 +25,7 @@ from training import ppo_checkpoint
 
 __all__ = ["rewards_of", "trained_policy"]
 
-EPOCHS, PARTS = 6, 4  # passes over what was collected, and parts of it that a step of the optimiser sees
+EPOCHS, PARTS = 6, 4  # passes over the samples of an update, and minibatches of a pass
 
 
 def trained_policy(
@@ -38,27 +38,27 @@ def trained_policy(
     checkpoint: Path | str | None = None,
     resume: bool = False,
 ) -> ProbabilisticActor:
-    """Return a policy after so many updates, each from so many actions of every robot.
+    """Train a policy by `updates` updates, each from so many `actions` of every robot, and return it.
 
-    Episodes go on from one update to the next: a robot begins anew where its episode is over, and with the first
-    update. Fewer actions an update than an episode has are enough to learn from all of it.
+    Episodes go on from one update to the next: a robot is reset where its episode is over, and before the first
+    update. So an update may have fewer actions than an episode, and all parts of episodes are learned from.
 
-    A training that was resumed comes to the policy of one without interruption, as far as steps repeat their numbers;
-    random numbers are those of torch's own generators, whose state is kept, too.
+    A resumed training comes to the policy of one without interruption, as far as the simulation repeats its numbers;
+    the state of torch's random generators is kept, too.
 
     Parameters
     ----------
-    rate : of Adam, falling to zero.
-    discount : of a reward for each action that it is ahead, 0 to 1.
-    width : of both hidden layers of policy and critic.
-    checkpoint : file that is written after each update, with all that the next one needs; None: none.
+    rate : learning rate of Adam, which falls linearly to zero.
+    discount : factor on a reward for each action that it lies ahead, 0 to 1.
+    width : neurons in each of the two hidden layers of policy and critic.
+    checkpoint : file that is written after each update, with all that the next one needs; None: no file.
     resume : whether to go on from that file, with the same environment and arguments.
 
     Raises
     ------
     InputError
-        An argument out of its range, actions without bounds, a checkpoint that is there already without `resume`, is
-        not there with it, or is of another training; weights that are not finite after an update.
+        An argument out of its range, actions without bounds, a checkpoint that exists without `resume`, is missing
+        with it, or is of another training; weights that are not finite after an update.
     """
     refuse_other_kind("trained_policy: environment", environment, Environment, "an Environment")
     settings = _settings(environment, updates, actions, rate, discount, width)
@@ -81,13 +81,14 @@ def trained_policy(
 
 
 def rewards_of(environment: Environment, policy: ProbabilisticActor) -> Tensor:
-    """Return the rewards (B, horizon) over an episode of a policy without its noise; zero once that has ended."""
+    """Return the rewards (B, horizon) of one episode of a policy without noise; zero once a robot's episode is over."""
     rewards = []
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
         observation = environment.reset()
         for _ in range(environment.horizon):
             seen = TensorDict({"observation": observation.float()}, batch_size=[environment.batch])
-            outcome = environment.step(policy(seen)["action"], idle=True)  # robots that are over stay, without reward
+            # idle: robots whose episode is over stand still without reward, also when it is all of them
+            outcome = environment.step(policy(seen)["action"], idle=True)
             observation = outcome.observation
             rewards.append(outcome.reward)
     return torch.stack(rewards, 1)
@@ -99,7 +100,7 @@ def rewards_of(environment: Environment, policy: ProbabilisticActor) -> Tensor:
 def _settings(
     environment: Environment, updates: int, actions: int, rate: float, discount: float, width: int
 ) -> dict[str, Any]:
-    """Return what a training is made of, checked; one that goes on has to be made of the same."""
+    """Return the checked arguments and sizes of a training, by name; a resumed training has to have the same."""
     _refuse_no_bounds(environment)
     settings = {
         "updates": whole_number(updates, "trained_policy: updates"),
@@ -130,7 +131,7 @@ def _discount(given: float) -> float:
 
 
 def _refuse_no_bounds(environment: Environment) -> None:
-    """Refuse actions without bounds, or with bounds that the policy's single precision does not have."""
+    """Refuse actions without bounds, or with bounds that are infinite or equal in the policy's single precision."""
     low, high = environment.low.float(), environment.high.float()
     if not bool((low.isfinite() & high.isfinite()).all()):
         raise InputError(
@@ -146,7 +147,7 @@ def _refuse_no_bounds(environment: Environment) -> None:
 
 
 def _refuse_one_sample(robots: int, actions: int) -> None:
-    """Refuse one action of one robot an update, as advantages are told in parts of how much they differ."""
+    """Refuse updates from a single sample, as advantages are divided by their standard deviation over the samples."""
     if robots * actions < 2:
         raise InputError(
             "trained_policy: actions: expected two or more an update of a single robot, as what is better than what is "
@@ -159,7 +160,7 @@ def _refuse_one_sample(robots: int, actions: int) -> None:
 
 @dataclass(frozen=True)
 class _Learner:
-    """What learns, and what teaches it."""
+    """The networks of a training, policy and critic, with the advantages, loss and optimiser that train them."""
 
     policy: ProbabilisticActor
     critic: ValueOperator
@@ -170,7 +171,7 @@ class _Learner:
 
     @classmethod
     def untrained(cls, environment: Environment, settings: dict[str, Any]) -> _Learner:
-        """Return an untrained policy with what trains it."""
+        """Return the learner of a new training, on the environment's device."""
         width, device = settings["width"], environment.model.device
         policy = _policy(environment, width).to(device)
         critic = ValueOperator(_network(environment.width, 1, width), ["observation"]).to(device)
@@ -182,12 +183,12 @@ class _Learner:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What changes from update to update, by the names in checkpoints."""
+        """The objects with a state that updates change, by their names in checkpoints."""
         names = ("policy", "critic", "optimiser", "schedule")
         return {name: getattr(self, name) for name in names}
 
     def refuse_not_finite(self, update: int) -> None:
-        """Refuse to go on with weights that are not finite, of the policy or of the critic, before they are kept."""
+        """Refuse weights of the policy or critic that are not finite, before a checkpoint is written of them."""
         weights = [*self.policy.parameters(), *self.critic.parameters()]
         if not all(bool(part.isfinite().all()) for part in weights):
             raise InputError(
@@ -201,7 +202,7 @@ def _network(inputs: int, outputs: int, width: int) -> MLP:
 
 
 def _policy(environment: Environment, width: int) -> ProbabilisticActor:
-    """Return an untrained policy: a network gives the mean and spread of each number of an action."""
+    """Return an untrained policy: a network gives mean and spread of a tanh-normal distribution of each action."""
     scores = nn.Sequential(_network(environment.width, 2 * len(environment.low), width), NormalParamExtractor())
     return ProbabilisticActor(
         TensorDictModule(scores, ["observation"], ["loc", "scale"]),
@@ -214,13 +215,13 @@ def _policy(environment: Environment, width: int) -> ProbabilisticActor:
 
 
 def _collected(robots: TorchRLRobotEnv, policy: ProbabilisticActor, actions: int) -> TensorDict:
-    """Return what so many actions of a policy, with its noise, lead to, from where the robots are."""
+    """Return the samples of so many actions of a noisy policy, from the present state of each robot on."""
     with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
         return robots.rollout(actions, policy, break_when_any_done=False, auto_reset=False, tensordict=robots.seen())
 
 
 def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: TensorDict) -> None:
-    """Pass once over the samples, by parts in a random order, with a step of the optimiser for each part."""
+    """Pass once over the samples in random order, with a step of the optimiser for each of `PARTS` minibatches."""
     for part in samples[torch.randperm(len(samples), device=samples.device)].chunk(PARTS):
         terms = loss(part)
         optimiser.zero_grad()

@@ -1,4 +1,4 @@
-"""The file of a training by `ppo.py`: what learns, where the robots are in their episodes, torch's random numbers."""
+"""Checkpoints of `ppo.py`: networks and optimiser, the robots' states in their episodes, torch's random state."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from training.files import write
 
 __all__ = ["load", "path_of", "save"]
 
-# what a checkpoint holds beside the parts that learn
+# keys of a checkpoint beside those of `_Learner.parts`
 BESIDE_PARTS = ("settings", "done", "random", "seed", "episode", "state", "actions", "ended")
 
 
 def path_of(checkpoint: Path | str | None, resume: bool) -> Path | None:
-    """Return the file that keeps a training; refuse to write over another one, and to go on from nothing."""
+    """Return the path of the checkpoint, or None; refuse to overwrite a file, or to resume without one."""
     path = None if checkpoint is None else Path(checkpoint)
     if resume and (path is None or not path.is_file()):
         raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {path}")
@@ -36,12 +36,12 @@ def path_of(checkpoint: Path | str | None, resume: bool) -> Path | None:
 
 
 def save(path: Path, parts: Mapping[str, Any], environment: Environment, settings: dict[str, Any], done: int) -> None:
-    """Write a training after so many updates; a kill at any moment leaves the old file or the new one.
+    """Write the checkpoint of a training after `done` updates, atomically: a kill leaves the old file or the new one.
 
     Parameters
     ----------
-    parts : what learns, by name: each has a `state_dict`.
-    settings : what the training is made of.
+    parts : objects with a `state_dict`, by name: see `_Learner.parts`.
+    settings : arguments and sizes of the training, which a resumed one has to share.
     """
     at, device = environment.current, environment.model.device
     random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
@@ -54,12 +54,12 @@ def save(path: Path, parts: Mapping[str, Any], environment: Environment, setting
 
 
 def load(path: Path, parts: Mapping[str, Any], environment: Environment, settings: dict[str, Any]) -> int:
-    """Put all back that a file holds, and return the number of updates that it comes after.
+    """Restore learner, environment and random state from a checkpoint, and return the number of updates done.
 
     Raises
     ------
     InputError
-        The file is damaged, or of another training.
+        The file is damaged, or was written with other settings or other robots.
     """
     content = _read(path, [*parts, *BESIDE_PARTS], list(settings))
     for name, own in settings.items():
@@ -77,7 +77,7 @@ def load(path: Path, parts: Mapping[str, Any], environment: Environment, setting
 
 
 def _episodes(path: Path, content: Mapping[str, Any], environment: Environment) -> Episodes:
-    """Return where the robots were in their episodes; refuse those of other robots."""
+    """Return the robots' episodes as a checkpoint holds them; refuse states of other shapes than the environment's."""
     device = environment.model.device
     fresh = environment.began(content["seed"].to(device), content["episode"].to(device))
     state = {name: tensor.to(device) for name, tensor in content["state"].items()}
@@ -96,7 +96,7 @@ def _tensors(episodes: Episodes) -> dict[str, Tensor]:
 
 
 def _read(path: Path, names: list[str], settings: list[str]) -> dict[str, Any]:
-    """Return what a checkpoint holds by these names; refuse a file that lacks some of it, or of its settings."""
+    """Return the content of a checkpoint; refuse a file that lacks one of these names, or of these settings."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

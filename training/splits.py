@@ -1,4 +1,4 @@
-"""The recordings of a split that a config names: repaired, to be trained on and started from, and as measured."""
+"""The recordings of a split that a config names: repaired, for training and starts, or as measured, for errors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ __all__ = ["measured_recordings", "prepared_recordings"]
 
 
 def prepared_recordings(config: Config, split: str | None) -> tuple[data.Recordings, list[str]]:
-    """Return the checked and repaired recordings of a split, and what was repaired."""
+    """Return the checked and repaired recordings of a split, and a message for each repair."""
     recordings = _as_they_are(config, split)
     with _rules_named_as_in_config():
         return data.prepared(recordings, config.data.rules, config.of_chain)
 
 
 def measured_recordings(config: Config, split: str | None) -> data.Recordings:
-    """Return what predictions of a split are compared with: in metres and in order, but with all gaps and spikes."""
+    """Return the recordings that errors of a split are measured against.
+
+    Units and the order of nodes are repaired, but gaps and spikes stay as they were measured.
+    """
     recordings = _as_they_are(config, split)
     with _rules_named_as_in_config():
         return data.in_order(recordings, config.data.rules, config.of_chain)[0]
@@ -28,7 +31,7 @@ def measured_recordings(config: Config, split: str | None) -> data.Recordings:
 
 @contextmanager
 def _rules_named_as_in_config() -> Iterator[None]:
-    """Name rules that recordings break by their keys in the config: nobody who has one has made `Rules`."""
+    """Call rules in error messages by their keys in the config, which is where users set them: data.rules.KEY."""
     try:
         yield
     except InputError as error:
@@ -36,7 +39,7 @@ def _rules_named_as_in_config() -> Iterator[None]:
 
 
 def _as_they_are(config: Config, split: str | None) -> data.Recordings:
-    """Return the recordings of a split as they are, cut into pieces where the config says so."""
+    """Return the recordings of a split as they are read, cut into pieces where the config says so."""
     inputs = {"inputs": tuple(config.data.inputs)} if config.data.inputs else {}
     recordings = data.read(config.data.path, split, **inputs, **config.data.options)
     return recordings if config.data.pieces is None else recordings.pieces(config.data.pieces)

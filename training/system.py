@@ -1,4 +1,4 @@
-"""The contract between the training loop and what it fits: a robot, a network, a class of the user's."""
+"""`System`, the interface between the training loop and what it fits: a robot, a network or a class of the user's."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ GROUPS = ("constants", "learned")
 
 @dataclass(frozen=True)
 class Prediction:
-    """What follows the given frames of a window.
+    """The predicted motion of B windows in the frames after those that they start from.
 
     Attributes
     ----------
     positions : (B, steps, M, 3) of the markers [m].
-    status : (B,) values of `Status`: CONVERGED, or how the first step that failed did.
+    status : (B,) values of `Status`: CONVERGED, or why the first failed step failed.
     iterations : Newton iterations a step, mean over the batch; zero where there is no Newton's method.
-    nodes : (B, steps, N, 3) of all nodes in the markers' frame, to be drawn [m]; None where the markers are the nodes.
+    nodes : (B, steps, N, 3) all nodes in the markers' frame [m], for pictures; None where the markers are the nodes.
     """
 
     positions: Tensor
@@ -44,25 +44,27 @@ class Prediction:
 
 
 class System(nn.Module, ABC):
-    """What makes predictions and has parameters in the groups "constants" and "learned".
+    """A model that predicts the motion in windows of recordings, with parameters to be fitted.
 
-    A class of the user's ("system" in a config) derives from this, is made by `Name(config, recordings, **options)`
-    with the recordings that are trained on, and has to define `predict` and `group`. It is called with float64 on the
-    device of its first parameter or buffer, so it needs one.
+    The parameters are in the groups "constants" (numbers of the model that mean something) and "learned" (weights of
+    networks). A class of the user's ("system" in a config) derives from this, is made by
+    `Name(config, recordings, **options)` with the recordings that are trained on, and has to define `predict` and
+    `group`. Windows come in float64 on the device of its first parameter or buffer, so it needs one.
 
     Attributes
     ----------
-    dt : time between two frames [s]: that of the recordings.
-    given : frames at the start of a window that it starts from; it predicts those after.
-    measured : it starts from measured places: windows begin only where all markers were seen in the given frames.
-    anywhere : windows may begin anywhere in a recording, not only at its first frame.
-    warm_up : frames after the given ones that do not count in the loss.
-    gripped : markers whose later motion it reads, too; noise on starts leaves them alone.
-    start_size : how many numbers are fitted of the start of each recording, in units of what is likely before anything
-        is measured (the standard deviation of their prior). They come as `Window.start`.
-    start_frames, start_rounds : see `training.config.scene.Start`.
-    substeps, n_nodes : steps between two frames, and nodes that are stepped, by which memory is estimated.
-    edges, triangles : (E, 2), (F, 3) what is drawn between the nodes of its predictions; by default a chain.
+    dt : time between two frames of the recordings [s].
+    given : number of frames, at the beginning of a window, that a prediction starts from; those after are predicted.
+    measured : whether predictions start from measured positions; if so, windows begin only where all markers were seen
+        in the given frames.
+    anywhere : whether windows may begin anywhere in a recording, not only at its first frame.
+    warm_up : number of frames after the given ones that do not count in the loss.
+    gripped : markers whose motion is read in the predicted frames, too; noise on starts leaves them alone.
+    start_size : how many numbers S are fitted of the start of each recording, in standard deviations of their priors;
+        a prediction gets them as `Window.start`.
+    start_frames, start_rounds : `frames` and `rounds` of `training.config.scene.Start`.
+    substeps, n_nodes : steps between two frames, and nodes of the model, by which memory is estimated.
+    edges, triangles : (E, 2), (F, 3) nodes of the edges and triangles that pictures show; by default a chain.
     """
 
     dt: float
@@ -82,14 +84,14 @@ class System(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Where windows have to be for `predict`."""
+        """The device on which `predict` takes windows."""
         return next(chain(self.parameters(), self.buffers())).device
 
     @abstractmethod
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
-        """Return what follows the `given` frames of a window: as many frames as it has more.
+        """Return the predicted motion in all frames of a window after its `given` ones.
 
-        Of the later frames only inputs and the gripped markers may be read.
+        Of the predicted frames only inputs and the gripped markers may be read.
         """
 
     @abstractmethod
@@ -97,13 +99,13 @@ class System(nn.Module, ABC):
         """Return the parameters of a group by name; those that are frozen (`requires_grad=False`) are not trained."""
 
     def learned_modules(self) -> dict[str, nn.Module]:
-        """Return by name what has the parameters of the group "learned"; by default the system itself."""
+        """Return the modules that hold the parameters of the group "learned", by name; by default the system itself."""
         return {"system": self}
 
     def train(self, mode: bool = True) -> Self:
-        """Let modules know whether they are trained; those of a robot stay as they were when it was built.
+        """Switch modules to train or eval mode, but for those of a robot, which stay in the mode it was built in.
 
-        What a robot is stepped by was looked at in the mode it had then.
+        A robot's forces and hooks were tried in that mode when it was built, and steps rely on what was found then.
         """
         modes = [(part, part.training) for robot in _robots(self) for part in robot.modules()]
         super().train(mode)
@@ -112,19 +114,19 @@ class System(nn.Module, ABC):
         return self
 
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
-        """Return what has to be known of the motion before a window, at all frames (K, T, ...) by name.
+        """Return what predictions have to know of the motion before a window, for all frames: (K, T, ...) by name.
 
-        A window gets that of its first frame.
+        A window gets the entries of its first frame as `Window.history`. By default nothing is needed.
         """
         return {}
 
     def refuse(self, recordings: Recordings) -> None:
-        """Refuse recordings that cannot be predicted, by name: those held out, too; by default none is."""
+        """Refuse recordings that cannot be predicted, trained on or held out, by name; by default none is refused."""
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
-        """Return predictions (K, T - given, M, 3) without a model, by name: lines to beat.
+        """Return baselines by name: predictions (K, T - given, M, 3) without a model, which a fit should beat.
 
-        Here one, in which all but the gripped markers stay.
+        By default there is one, "stay": all but the gripped markers stay where they are in the last given frame.
         """
         x = recordings.positions
         stay = x[:, self.given - 1 : self.given].expand(-1, recordings.frames - self.given, -1, -1).clone()
@@ -132,17 +134,17 @@ class System(nn.Module, ABC):
         return {"stay": stay}
 
     def penalty(self) -> Tensor | None:
-        """Return what priors say about the parameters, half a sum of squares in standard deviations; None without."""
+        """Return half the sum of squared deviations from the priors' means, in standard deviations; None without."""
         return None
 
     def parameters_by_name(self) -> dict[str, nn.Parameter]:
-        """Return the parameters of all groups, as checkpoints name them."""
+        """Return the parameters of all groups by their names in checkpoints, GROUP.NAME."""
         return {f"{group}.{name}": p for group in GROUPS for name, p in self.group(group).items()}
 
     def buffers_by_name(self) -> dict[str, Tensor]:
-        """Return the persistent buffers of the learned modules, as checkpoints name them.
+        """Return the persistent buffers of the learned modules by their names in checkpoints.
 
-        Those of a robot are not among them, nor of its body, which learned forces share: they follow from the config.
+        Buffers of a robot, and of its body, which learned forces share, are left out: they follow from the config.
         """
         parts: list[nn.Module] = [robot.body for robot in _robots(self)]
         parts += [robot for module in self.learned_modules().values() for robot in _robots(module)]
@@ -150,7 +152,7 @@ class System(nn.Module, ABC):
         return {name: buffer for name, buffer in self._learned_buffers().items() if id(buffer) not in of_robots}
 
     def _learned_buffers(self) -> dict[str, Tensor]:
-        """Return the persistent buffers of the learned modules, those of robots among them."""
+        """Return the persistent buffers of the learned modules by name, those of robots included."""
         found: dict[str, Tensor] = {}
         for of, module in self.learned_modules().items():
             persistent = module.state_dict().keys()
@@ -159,13 +161,16 @@ class System(nn.Module, ABC):
 
     @torch.no_grad()
     def take(self, tensors: dict[str, Tensor], folder: Path) -> None:
-        """Set the parameters and the buffers of learned modules from those of a checkpoint in a folder."""
+        """Set the parameters, and the buffers of learned modules, from the tensors of a checkpoint.
+
+        A checkpoint of another config is refused in a message that names its folder.
+        """
         parameters, buffers = self.parameters_by_name(), self.buffers_by_name()
         missing = [name for name in [*parameters, *buffers] if name not in tensors]
         if missing:
             older = ", or was written by an earlier version, without buffers" if missing[0] in buffers else ""
             raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config{older}")
-        # earlier versions wrote buffers of the robot, too
+        # earlier versions wrote buffers of the robot, too: they are known, and not read
         known, beside = parameters.keys() | self._learned_buffers().keys(), ("optimizer/", "random/", "starts.")
         unknown = [name for name in tensors if name not in known and not name.startswith(beside)]
         if unknown:
@@ -178,35 +183,35 @@ class System(nn.Module, ABC):
             own.copy_(tensors[name])
 
     def values(self) -> dict[str, Tensor]:
-        """Return the present values of the trained constants, of the first tensor of each."""
+        """Return the present values of the trained constants by name; of several tensors, those of the first."""
         return {}
 
     def learned_share(self, window: Window) -> float | None:
-        """Return the size of the learned forces over that of the elastic ones at a window's frames; None without."""
+        """Return the size of the learned forces over that of the elastic ones at a window's start; None without."""
         return None
 
     def evaluations(self) -> list[list]:
-        """Return what was evaluated, which decides when to compile (see `torchdismech.compilation`)."""
+        """Return counts of evaluations, by which a model decides when to compile (see `torchdismech.compilation`)."""
         return []
 
     def take_evaluations(self, counts: list[list]) -> None:
-        """Go on from what `evaluations` returned."""
+        """Restore the counts that `evaluations` returned before a checkpoint."""
 
     def train_only(self, groups) -> None:
-        """Let the parameters of these groups be trained and no others; those that were frozen stay so."""
+        """Require gradients of the parameters of these groups and of no others; frozen ones stay frozen."""
         free = self._not_frozen
         for name in GROUPS:
             for key, parameter in self.group(name).items():
                 parameter.requires_grad_(name in groups and f"{name}.{key}" in free)
 
     def is_frozen(self, group: str) -> bool:
-        """Return whether a group has parameters, all of which were frozen when the system was made."""
+        """Return whether a group has parameters and all of them were frozen when the system was made."""
         names = self.group(group)
         return bool(names) and not any(f"{group}.{name}" in self._not_frozen for name in names)
 
     @property
     def _not_frozen(self) -> frozenset[str]:
-        """Parameters that are not frozen, by the names of checkpoints: as they were before anything was switched."""
+        """Names in checkpoints of the parameters that required gradients before `train_only` switched any."""
         if self._found_not_frozen is None:
             self._found_not_frozen = frozenset(n for n, p in self.parameters_by_name().items() if p.requires_grad)
         return self._found_not_frozen
@@ -220,7 +225,7 @@ def whole_windows(
     Parameters
     ----------
     rows : which of the recordings.
-    frames : how many of their frames; None: all.
+    frames : number of frames of each window; None: all.
     """
     which = torch.arange(len(recordings), device="cpu")[rows]
     first = torch.zeros_like(which)
@@ -230,12 +235,12 @@ def whole_windows(
 
 
 def _robots(module: nn.Module) -> list[Model]:
-    """Return the robots in a module."""
+    """Return the models of robots among a module and its submodules."""
     return [part for part in module.modules() if isinstance(part, Model)]
 
 
 def refuse_another_kind(tensor: Tensor, own: Tensor, what: str) -> None:
-    """Refuse what cannot be put in a tensor's place: another shape or dtype."""
+    """Refuse a tensor of another shape or dtype than the one whose place it is to take."""
     if tensor.shape != own.shape or tensor.dtype != own.dtype:
         raise InputError(
             f"{what}: expected {own.dtype} {tuple(own.shape)}, got {tensor.dtype} {tuple(tensor.shape)}: "
@@ -244,7 +249,7 @@ def refuse_another_kind(tensor: Tensor, own: Tensor, what: str) -> None:
 
 
 def refuse_unlike(tensor: Tensor, parameter: Tensor, what: str) -> None:
-    """Refuse what cannot be put in a parameter's place: another kind of tensor, numbers that are not finite."""
+    """Refuse a tensor in a parameter's place if its shape or dtype differs or a number is not finite."""
     refuse_another_kind(tensor, parameter, what)
     if not bool(tensor.isfinite().all()):
         raise InputError(f"{what}: expected finite numbers: go on from another checkpoint")

@@ -1,4 +1,4 @@
-"""What a fit is made of: a TOML file, checked field by field; a file here for each part of it."""
+"""The config of a fit: a TOML file, checked field by field; each module here defines one part of it."""
 
 from training.config.config import Config, Logging
 from training.config.data import Data

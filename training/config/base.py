@@ -1,4 +1,4 @@
-"""What the tables of a config are made of: kinds of numbers and names, and a table that takes no others."""
+"""Types of the fields in a config, with their checks, and the strict base class of its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import nn
 
 __all__ = ["Gravity", "Identifier", "Name", "NamedCode", "Stiffness", "Table", "Vector", "Word"]
 
-# What is far beyond any robot is a slip of the keyboard, and would end in overflow many steps later.
+# A number far beyond any robot is a slip of the keyboard, and would end in overflow many steps later.
 Stiffness = Annotated[float, Field(gt=1e-15, le=1e12)]
 Gravity = Annotated[float, Field(ge=-1e4, le=1e4)]
 
@@ -48,6 +48,6 @@ Vector = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_len
 
 
 class Table(BaseModel):
-    """A table of the file: no field that is not known, no number that is text or infinite."""
+    """A table of the file, which refuses unknown fields, numbers written as text, and infinite ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_max_length=1000, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""The whole config of a fit: its tables, checked field by field, and together."""
+"""The whole config of a fit: its tables, checked each by itself and against each other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Config", "Logging"]
 
 
 class Logging(Table):
-    """What goes to TensorBoard how often.
+    """What is written to TensorBoard and into checkpoints, and how often.
 
     Attributes
     ----------
     every : iterations between scalars.
     shapes_at : times [s] at which simulated and measured shapes are drawn.
     save_every : iterations between checkpoints.
-    pictures_every : looks at the held-out recordings from one with shapes, mesh and movie to the next; the first has
-        them, and so has the end.
+    pictures_every : looks at the held-out recordings from one that draws shapes, mesh and movie to the next; the first
+        look draws them, and so does the end of the fit.
     """
 
     every: int = Field(1, ge=1)
@@ -35,7 +35,7 @@ class Logging(Table):
 
 
 def _kind_of_robot(given: Any) -> str:
-    """Return which table a robot is: tags stay out of messages (see `options.faults`)."""
+    """Return the tag of a robot's table in pydantic's union; `options.faults` leaves such tags out of messages."""
     scene = "scene" in given if isinstance(given, dict) else isinstance(given, SceneRobot)
     return "(SceneRobot)" if scene else "(Robot)"
 
@@ -50,12 +50,12 @@ class Config(Table):
 
     Attributes
     ----------
-    name : of the run: its folder by default, and its place in TensorBoard.
-    seed : of all that is drawn: windows, noise, first weights, and which recordings are held out.
-    device : "auto" takes CUDA where there is some; of several processes each takes a GPU of its own.
+    name : name of the run, in its default folder and in TensorBoard.
+    seed : seed of all random numbers: windows, noise, first weights, and which recordings are held out.
+    device : "auto" takes CUDA where there is a GPU; of several processes each takes a GPU of its own.
     physics : false fits a network without a rod: the baseline `models.FreeNodes`.
     system : "file.py:Name", a class derived from `training.system.System`, relative to the working directory.
-    options : for its constructor.
+    options : arguments of the system's constructor, by name.
     baseline : options of the network without physics.
     """
 
@@ -82,17 +82,17 @@ class Config(Table):
 
     @property
     def file(self) -> str:
-        """What messages call it: the file that it was read from."""
+        """The file that the config was read from, for messages."""
         return self._file
 
     @property
     def of_chain(self) -> bool:
-        """Whether markers are the nodes of a chain."""
+        """Whether the markers are the nodes of a chain: of a rod between markers, or of the network without physics."""
         return isinstance(self.robot, Robot)
 
     @property
     def code(self) -> list[str]:
-        """Python files that the config runs, without those that a scene names."""
+        """The Python that the config runs, each as "file.py:Name", without code that its scene names."""
         drives, terms = (drive.module for drive in self.drives.values()), (term.code for term in self.terms.values())
         return [name for name in (self.system, *drives, *terms) if name is not None]
 
@@ -115,14 +115,14 @@ class Config(Table):
     @model_validator(mode="after")
     def _something_to_train(self) -> Config:
         names = [stage.name for stage in self.stages]
-        if len({name.casefold() for name in names}) < len(names):  # some disks do not tell A from a
+        if len({name.casefold() for name in names}) < len(names):  # stages name files, and some disks ignore case
             raise ValueError(f"two stages of the same name: {', '.join(names)}")
         if not self.physics and (self.constants or self.terms):
             raise ValueError("without physics there are no constants and no terms: leave them out")
         if self.physics and self.baseline:
             raise ValueError("baseline holds options of the network without physics: set physics = false")
         if self.system is not None:
-            return self  # it says itself what it has
+            return self  # which groups it has is known once it is made
         there = {"constants"} if self.constants else set()
         modules = [drive for drive in self.drives.values() if drive.module is not None]
         there |= {"learned"} if self.terms or modules or not self.physics else set()

@@ -12,11 +12,11 @@ from training.options import checked
 
 __all__ = ["Data"]
 
-OWN_FILES = ("config", "metrics", "certainty")  # .json in the folder of a run
+OWN_FILES = ("config", "metrics", "certainty")  # names of .json files in a run's folder, which no split may take
 
 
 def _rules(given: Any) -> Any:
-    """Return the rules of a table."""
+    """Return the `Rules` that a table of the config sets."""
     if isinstance(given, Rules):
         return given
     if not isinstance(given, dict):
@@ -34,10 +34,10 @@ class Data(Table):
         has none, nor has a folder that holds such files itself: leave both out; then there is no evaluation set.
     inputs : names of what was recorded along with the motion: columns of tables, keys of archives.
     pieces : cut recordings into pieces of so many seconds; None leaves them whole.
-    options : for the reader, e.g. {dt = 0.01} for pickles.
+    options : further arguments of the reader, e.g. {dt = 0.01} for pickles.
     rules : a table of fields of `training.data.Rules`.
-    held_out : share of the training recordings that training never sees: early stopping and choices look at these.
-        With 0 there are none: they look at what is trained on, and say so.
+    held_out : share of the training recordings that no gradient sees: early stopping and the choice of the best weights
+        use these. With 0 none are held out: the recordings that are trained on stand in for them, with a warning.
     """
 
     path: Name

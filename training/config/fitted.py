@@ -1,4 +1,4 @@
-"""The tables [constants] and [terms] of a config: what training may change of a model, and what it adds."""
+"""The tables [constants] and [terms] of a config: constants of a model that are trained, and networks added to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PositiveNumber = Annotated[float, Field(gt=1e-15, le=1e15)]
 
 
 class Constant(Table):
-    """Constants of the model that training may change, together.
+    """Constants of the model that training changes together, by factors or shifts that they share.
 
     Attributes
     ----------
@@ -22,13 +22,13 @@ class Constant(Table):
         (beyond the scene's `[[mass]]`, zero at the start), "markers.position", "markers.rotation", "clamp0.position",
         "clamp0.rotation", ..., "NAME.gain", "NAME.offset".
     kind : "factor" (positive stays positive) or "shift".
-    per : one number for all, or one for each "element" of the tensor.
-    elements : with per = "element" the only ones that change, counted through.
-    unit : of a shift: the size of a change that matters.
-    mean : what is likely before anything is measured: the value of the first tensor, one or one for each element; by
-        default what the model starts with.
-    spread : its standard deviation, of a factor as a share (0.2 is 20 %), of a shift in the constant's unit, one or one
-        for each element; by default anything is equally likely.
+    per : train one number for "all" elements, or one for each "element" of the tensor.
+    elements : with per = "element" the flat indices of the elements that change; by default all do.
+    unit : size of a change that matters, of a shift, in the constant's unit.
+    mean : mean of the prior: the value of the first tensor that is likely before anything is measured, one number or
+        one for each element; by default the value that the model starts with.
+    spread : standard deviation of the prior, of a factor as a share (0.2 is 20 %), of a shift in the constant's unit,
+        one number or one for each element; by default there is no prior.
     """
 
     tensors: list[str] = Field(min_length=1)
@@ -51,7 +51,7 @@ class Constant(Table):
 
 
 class Term(Table):
-    """A learned term.
+    """A learned term: a network that adds a force, an energy or a dissipation to the model.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Term(Table):
         of the user's, relative to the working directory, made with `options`.
     strain : "bend_twist" or "stretch".
     replace : put the energy in place of the linear one.
-    options : for the network's constructor.
+    options : arguments of the network's constructor, by name.
     """
 
     kind: Literal["force", "energy", "dissipation"]
@@ -71,7 +71,7 @@ class Term(Table):
 
     @property
     def code(self) -> str | None:
-        """The Python file and the name in it; None for one of `models`."""
+        """The user's network as "file.py:Name"; None for one of `models`."""
         return self.network if ":" in self.network else None
 
     @field_validator("network")

@@ -1,4 +1,4 @@
-"""A config read from its file, TOML or JSON, with `--set key=value` on top."""
+"""`load`: a config from its TOML or JSON file, with `--set key=value` on top."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _put(tables: dict[str, Any], setting: str) -> None:
 
 
 def _index(items: list[Any], name: str, setting: str) -> int:
-    """Return the place in a list that a number, or the `name` of a table in it, stands for."""
+    """Return the index in a list for a part of a key: the `name` of a table in the list, or a number."""
     for k, item in enumerate(items):
         if isinstance(item, dict) and item.get("name") == name:
             return k

@@ -16,15 +16,15 @@ class Robot(Table):
 
     Attributes
     ----------
-    gripped : nodes whose motion is given, negative ones counted from the end.
-    hold : what is gripped: "nodes" only, so that the rod bends at the last of them over half of either edge, or the
-        "direction", too, in which it leaves them: that of the gripped edge, exact at the last node.
-    hold_twist : edges between gripped nodes do not turn about themselves.
+    gripped : nodes that move as recorded, negative ones counted from the end.
+    hold : what a grip fixes: "nodes" only, so that the rod bends at the last of them over half of either edge, or its
+        "direction", too: the rod leaves the last node exactly along the gripped edge.
+    hold_twist : whether edges between gripped nodes are kept from turning about themselves.
     linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
     bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
     relaxation_time : of bending and twisting [s] (Kelvin-Voigt); drag : force per length and velocity [Pa s].
-    hysteresis : how stiffly strands that rub on each other resist bending before they slide, as a share of `bending`;
-        what they remember is not measured, so a window begins as if they had never slid.
+    hysteresis : bending stiffness of strands that rub on each other, before they slide, as a share of `bending`;
+        their state is not measured, so a window begins as if they had never slid.
     hysteresis_limit : the curvature [1/m] that they resist at most (`elastic.Dahl`).
     gravity : [m/s^2].
     """
@@ -50,9 +50,9 @@ class Simulation(Table):
     ----------
     integrator : "implicit_euler", "implicit_midpoint" or "newmark".
     substeps : steps between two frames.
-    force_tolerance : [N], at most 1; relative_tolerance : of the forces at play.
-    max_substeps : parts that a failing step is divided into.
-    compile : true, false, or "auto": compile what steps evaluate where the fit is long.
+    force_tolerance : largest residual of a step [N], at most 1; relative_tolerance : the same over the acting forces.
+    max_substeps : most parts that a failing step is divided into.
+    compile : whether to compile what steps evaluate: true, false, or "auto", where the fit is long enough to gain.
     """
 
     integrator: Literal["implicit_euler", "implicit_midpoint", "newmark"] = "implicit_euler"

@@ -1,4 +1,4 @@
-"""What a config says of a robot from a scene: the scene, its markers, what drives it, and how recordings start."""
+"""The tables of a config for a robot from a scene: the scene, its markers, its drives, and how windows start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SceneRobot(Table):
     scene : the file, relative to the working directory. The time between two frames of the recordings has to be a whole
         number of its steps.
     overrides : values in place of the scene's by dotted key, such as {"simulation.dt" = 5e-3}.
-    gripped : clamped nodes that move as the markers at them were recorded: their later motion is given.
+    gripped : clamped nodes that move as the markers at them were recorded, also in the frames to be predicted.
     """
 
     scene: Name
@@ -32,16 +32,17 @@ class SceneRobot(Table):
 
 
 class Marker(Table):
-    """Where a marker sits: at a node, on an edge or a triangle, or fixed to a clamp. Exactly one of these.
+    """Where a marker sits: exactly one of a node, an edge, a triangle or a clamp.
 
     Attributes
     ----------
     node : at this node.
     edge : on this rod edge (numbers as `torchdismech check` counts them), the share `at` of the way along it.
     triangle : on this triangle; `weights` of its three corners add up to 1.
-    clamp : fixed to this clamp.
-    offset : from there [m]: of an edge in its material frame (along tangent, first and second director: a disc on a
-        rod), of a triangle its height alone as [0, 0, height], of a clamp in the world's axes at rest.
+    clamp : fixed to this clamp: at the mean of its nodes, plus `offset`.
+    offset : vector to the marker from there [m]: on an edge in its material frame (along tangent, first and second
+        director: a disc on a rod), on a triangle its height alone as [0, 0, height], at a clamp in the world's axes at
+        rest.
     """
 
     node: Index | None = None
@@ -74,9 +75,9 @@ class Markers(Table):
     Attributes
     ----------
     points : where each marker sits; without it, at all nodes in their order.
-    nodes : for short, in place of `points`: the nodes that they sit at.
-    position, rotation : of the scene's origin and axes in the recordings' frame [m], and as axis times angle [rad].
-        Both may be trained, as the constants "markers.position" and "markers.rotation".
+    nodes : the nodes that markers sit at, as a short form of `points`.
+    position, rotation : position [m] of the scene's origin and rotation vector (axis times angle) [rad] of its axes, in
+        the recordings' frame. Both may be trained, as the constants "markers.position" and "markers.rotation".
     """
 
     points: Annotated[list[Marker], Field(min_length=1)] | None = None
@@ -92,22 +93,22 @@ class Markers(Table):
 
 
 class Drive(Table):
-    """What some columns of the recordings set in each step: a linear map, or a module of the user's.
+    """A map from columns of the recordings to what they set in each step: linear, or a module of the user's.
 
     Attributes
     ----------
     sets : a field of `torchdismech.Control` ("natural_curvature", "rest_length", "pose", "force", ...), or a constant
         of the model by name ("Pressure.pressure"). A pose is six numbers for each clamp, moved from rest: displacement
         [m], axis times angle [rad]; with `relative = false` seven: position, quaternion (w, x, y, z).
-    columns : by name; without it, all of the recording, in the order of `data.inputs`.
-    elements : which numbers of what is set, counted through in its order; without it, all.
-    gain : of the linear map, a number for each element and column; one number where both are one; without it zeros.
-        The constants "NAME.gain" and "NAME.offset" may be trained.
-    offset : is added, one number for all elements or one for each.
-    relative : add to what the model has itself, or stand in its place.
+    columns : names of the columns that are read; by default all of the recording, in the order of `data.inputs`.
+    elements : flat indices of the elements that are set; by default all.
+    gain : matrix of the linear map, a row for each element with a number for each column; a single number where there
+        is one of each; by default zeros. The constants "NAME.gain" and "NAME.offset" may be trained.
+    offset : constant part of the linear map, one number for all elements or one for each.
+    relative : whether the result is added to the model's own value, or replaces it.
     module : "file.py:Name", an `nn.Module` that is called with inputs (B, F, C) and time (B, F) [s] of whole windows
         and returns (B, F, elements). Its parameters are trained with the group "learned".
-    options : for its constructor, which is given the numbers of columns and of elements first.
+    options : arguments of the module's constructor, after the numbers of columns and of elements.
     """
 
     sets: Name
@@ -129,21 +130,21 @@ class Drive(Table):
 
 
 class Start(Table):
-    """In what state recordings, and windows of them, start.
+    """The state in which predictions of recordings, and of windows of them, start.
 
     Attributes
     ----------
     state : "rest": as the scene describes the robot; "settled": in the equilibrium under the first frame's inputs;
-        "measured": markers are all nodes, places and velocities come from two frames.
+        "measured": all nodes have markers, positions and velocities come from two frames.
     velocity : "zero", or "fitted": the velocities of all free nodes at the start of each recording are found along with
         the constants (train the group "starts").
-    spread : of fitted velocities, as far as nothing is measured [m/s]: the prior's standard deviation.
-    frames : first frames of recordings that are not trained on, from which their start is fitted (constants are not);
-        errors count from there on.
+    spread : standard deviation of the prior of fitted velocities [m/s].
+    frames : number of first frames to which the starts of recordings that are not trained on are fitted (with constants
+        as they are); errors count from there on.
     rounds : steps of the optimiser for these starts at each look.
-    warm_up : first frames of each window that do not count, where windows start in the middle of a recording at an
-        equilibrium that the robot was not at.
-    load_steps : of the search for the equilibrium.
+    warm_up : number of first frames of each window that do not count in the loss: windows start in the middle of a
+        recording at an equilibrium, which the robot was not at.
+    load_steps : number of load steps in the search for the equilibrium.
     """
 
     state: Literal["rest", "settled", "measured"] = "rest"

@@ -10,7 +10,7 @@ from training.config.base import Table, Word
 
 __all__ = ["OF_ADAM", "Loss", "Noise", "Stage"]
 
-OF_ADAM = ("rates", "decay", "clip", "checkpoint_every")  # what a stage by another method does not have
+OF_ADAM = ("rates", "decay", "clip", "checkpoint_every")  # fields that only stages by Adam have
 
 
 class Loss(Table):
@@ -18,18 +18,19 @@ class Loss(Table):
 
     Attributes
     ----------
-    scale : where the one becomes the other [m]: about the noise of the markers, and what priors are weighed against.
+    scale : the distance at which the one becomes the other [m]: about the noise of the markers; it also sets how much
+        measurements weigh against priors.
     """
 
     scale: float = Field(1e-3, gt=1e-9, le=1e3)
 
 
 class Noise(Table):
-    """Noise on where windows start, so that errors on the way are met in training; not in "gauss_newton" stages.
+    """Noise on the starts of windows, so that training meets states that are off; not in "gauss_newton" stages.
 
     Attributes
     ----------
-    position, velocity : standard deviations of free nodes [m], [m/s]; a velocity needs two given frames.
+    position, velocity : standard deviations on free nodes [m], [m/s]; for a velocity, windows start from two frames.
     """
 
     position: float = Field(0.0, ge=0, le=10)
@@ -44,19 +45,19 @@ class Stage(Table):
 
     Attributes
     ----------
-    name : of the stage: its weights are kept as after-NAME.
-    train : which groups of parameters move: "constants", "learned", and "starts" where starts are fitted.
+    name : name of the stage: its weights are kept as after-NAME.
+    train : groups of parameters that are trained: "constants", "learned", and "starts" where starts are fitted.
     method : "adam": a batch of other windows in each iteration. "gauss_newton": for constants (and starts); each
         iteration is a step to the optimum of `batch` windows, the same ones in the whole stage, without noise on their
         starts. It ends where a step brings next to nothing, so a few iterations do; it has no rates, decay and clip.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
-    batch : windows a batch, over all processes.
-    rates : learning rate by group; decay : factor that the rates reach at the end, following a cosine.
-    clip : largest norm of a group's gradient.
+    batch : windows in a batch, over all processes.
+    rates : learning rate by group; decay : factor on the rates at the end of the stage, reached along a cosine.
+    clip : largest norm of a group's gradient, to which a longer one is shortened.
     check_every : iterations between two looks at the held-out recordings; patience : looks without a better one
         before the stage ends.
-    checkpoint_every : see `torchdismech.unroll`.
+    checkpoint_every : steps between states that are kept for the backward pass; see `torchdismech.unroll`.
     """
 
     name: Word
@@ -84,7 +85,7 @@ class Stage(Table):
         return self
 
     def _refuse_what_adam_has(self) -> None:
-        """Refuse what has no meaning for Gauss-Newton steps."""
+        """Refuse groups other than constants and starts, and fields that only Adam uses."""
         if "constants" not in self.train or "learned" in self.train:
             raise ValueError(
                 f'method: "gauss_newton" is for constants, and starts beside them: got {", ".join(self.train)}'
