@@ -1,1 +1,1 @@
-"""How it is fitted: the loop and its steps, how sure it is of what it finds, runs that go on."""
+"""The optimisation of a fit: the training loop and its steps, checkpoints and resumed runs, error bars."""

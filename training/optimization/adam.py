@@ -37,7 +37,10 @@ def step_by_adam(
     trained: Sequence[nn.Parameter],
     processes: Processes,
 ) -> Batch:
-    """Move the trained parameters by one step, unless a number is not finite or all windows failed."""
+    """Move the trained parameters by one step of Adam, and return how the batch went.
+
+    They stay as they are if the loss or a gradient is not finite, or if all windows failed.
+    """
     loss, good = mean_gradient(losses, prediction.good, trained, processes)
     groups = {group["name"]: group for group in optimizer.param_groups}
     norms = {name: float(nn.utils.clip_grad_norm_(group["params"], stage.clip)) for name, group in groups.items()}
@@ -52,10 +55,10 @@ def step_by_adam(
 def mean_gradient(
     losses: WindowLosses, good: Tensor, trained: Sequence[nn.Parameter], processes: Processes
 ) -> tuple[float, int]:
-    """Leave the mean gradient over all processes in the parameters; return the mean loss and how many windows are good.
+    """Set `.grad` of the parameters to the mean gradient over all processes; return the mean loss and the good windows.
 
-    A window counts by how many coordinates were measured in it, as in Gauss-Newton steps and error bars. One sum over
-    the processes carries everything, so that all of them see the same numbers, also NaN.
+    Windows are weighted by their numbers of measured coordinates, as in Gauss-Newton steps and error bars. A single sum
+    over the processes carries all numbers, so that every process sees the same ones, NaN included.
     """
     summed = (losses.loss * losses.count).sum()
     if summed.requires_grad:

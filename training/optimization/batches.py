@@ -1,4 +1,4 @@
-"""Batches of a fit: their windows, the noise on these, horizons and rates, and how one went."""
+"""Batches of a fit: their windows, horizon, learning rates and noise, and the result of one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ __all__ = ["Batch", "windows_of", "decay_at", "horizon_at", "noisy_window"]
 
 @dataclass(frozen=True)
 class Batch:
-    """How an iteration went.
+    """The result of an iteration, by Adam or Gauss-Newton.
 
     Attributes
     ----------
-    loss : mean over windows [m], before the weights were moved; windows : how many there were.
-    failed : windows of which a step failed, left out; status : (B,) of the windows' predictions, None if not asked for.
-    iterations : of Newton's method a step; None if not asked for.
-    norms, rates : of the gradient, and of learning, by group.
+    loss : mean over the windows [m], before the weights were moved; windows : number of windows.
+    failed : number of windows that were left out, as a step of theirs failed.
+    status : (B,) of the windows' predictions; None after a Gauss-Newton step.
+    iterations : Newton iterations a time step; None after a Gauss-Newton step.
+    norms, rates : norm of the gradient and learning rate, by group.
     settled : whether further iterations would bring next to nothing.
     skipped : whether the weights were left as they were, as numbers were not finite or all windows failed.
     """
@@ -42,7 +43,7 @@ class Batch:
 
 
 def windows_of(recordings: Recordings, system: System, horizon: int) -> Windows:
-    """Return all windows of recordings that have so many frames to predict."""
+    """Return all windows of recordings with `horizon` frames to predict; their starts are a tenth of that apart."""
     stride = max(1, horizon // 10)
     return windows(recordings, horizon, stride, system.given, system.measured, system.anywhere)
 
@@ -58,14 +59,14 @@ def decay_at(stage: Stage, iteration: int) -> float:
 
 
 def noisy_window(window: Window, noise: Noise, system: System, seed: int, batch: int, own: slice) -> Window:
-    """Return a window with noise on the free nodes of the last two of the frames that are given, or of the only one.
+    """Return windows with noise on the free markers in the last two given frames, or in the only one.
 
-    Frames that are predicted stay as they are: they are what predictions are compared with.
-    The noise of the whole batch follows from the seed; each process takes its part.
+    Predicted frames stay as they are, since predictions are compared with them. The noise of the whole batch follows
+    from the seed; each process takes its part.
 
     Parameters
     ----------
-    batch, own : windows of all processes, and which of them are in `window`.
+    batch, own : number of windows of all processes, and which of them `window` holds.
     """
     if noise.position == 0 and noise.velocity == 0:
         return window

@@ -1,9 +1,9 @@
-"""How sure a fit is of its constants: error bars, correlations, and how far it stands from its optimum.
+"""How sure a fit is of its constants: error bars, correlations, and the distance to its optimum.
 
-Residuals of open-loop predictions are differentiated by `residuals.py`. What follows from that is in `evidence.py`: a
-covariance that knows how residuals go together in time and between markers, and the Gauss-Newton step that is left.
-Errors of the model itself are in the error bars as far as they look like noise: what it does wrong in the same way in
-all recordings moves the constants, and no error bar tells.
+`residuals.py` differentiates the residuals of open-loop predictions. From these `evidence.py` finds a covariance of the
+constants, which allows for residuals that correlate in time and between markers, and the Gauss-Newton step that is left
+to the optimum. Errors of the model itself are in the error bars as far as they look like noise; an error that is the
+same in all recordings shifts the constants, and no error bar shows it.
 """
 
 from __future__ import annotations
@@ -28,32 +28,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Certainty", "certainty_of"]
 
-MOST_RECORDINGS = 16  # that are looked at; the others are taken to be like them
-MOST_SHORT_ONES = 64  # of recordings shorter than MOST_FRAMES, which say less each
-MOST_FRAMES = 100
-MOST_CONSTANTS = 200
-CORRELATED = 0.7  # from there on pairs are named
-MOST_DIRECTIONS = 5  # of those that nothing determines are named, the least determined first
-ALARMS = 0.05  # share of converged fits that may be warned of as if they were not
-SHOWN = 0.2  # of a direction: what a constant has to have in it to be named
+MOST_RECORDINGS = 16  # that are predicted for error bars; the others are taken to be like them
+MOST_SHORT_ONES = 64  # the same for recordings shorter than MOST_FRAMES, as each says less
+MOST_FRAMES = 100  # that are predicted of each recording
+MOST_CONSTANTS = 200  # numbers, beyond which there are no error bars
+CORRELATED = 0.7  # correlation from which on a pair is named
+MOST_DIRECTIONS = 5  # undetermined directions that are named, the least determined first
+ALARMS = 0.05  # share of converged fits that may be warned of by chance
+SHOWN = 0.2  # a constant is named in a direction if its part is this share of the largest one
 TOO_SHORT = "it has not converged, or was trained on other windows than whole recordings; train longer"
 
 
 @dataclass(frozen=True)
 class Certainty:
-    """What recordings tell of the constants, one entry for each number that is trained.
+    """Error bars of the constants, with one entry for each of the P numbers that are trained.
 
     Attributes
     ----------
     names : of the numbers, such as "bending" or "rest_length[3]".
-    values : of them; spreads : their standard deviations, in the same unit.
-    covariance : (P, P) in the units of the module.
-    undetermined : directions (D, P), of length one, in which data say less than was known before.
+    values : of the constants; spreads : their standard deviations, in the same unit.
+    covariance : (P, P) of the numbers, in their units (see `FittedNumber`).
+    undetermined : (D, P) unit vectors along which the data say less than was known before.
     noise : standard deviation of the residuals [m].
-    steps : from each value to the optimum, by one step of Gauss and Newton, in its standard deviations.
-    distance : the longest of these, and of the same along the principal directions of the covariance.
-    sampling : standard deviation that `steps` have at an optimum, as only a part of what was measured was looked at.
-    reason : what a long way to the optimum is likely to come from.
+    steps : Gauss-Newton step from each value to the optimum, in the number's standard deviations.
+    distance : largest size of a step in standard deviations, of single numbers and along the principal directions of
+        the covariance.
+    sampling : standard deviation of `steps` for a fit at its optimum, as only a part of the data was looked at; 0 where
+        all were.
+    reason : probable cause of a large distance, for the warning.
     """
 
     names: list[str]
@@ -69,12 +71,12 @@ class Certainty:
 
     @property
     def correlations(self) -> Tensor:
-        """Correlations (P, P)."""
+        """Correlation matrix (P, P) of the numbers."""
         size = self.covariance.diagonal().clamp_min(1e-300).sqrt()
         return self.covariance / (size[:, None] * size)
 
     def pairs(self) -> list[tuple[str, str, float]]:
-        """Return pairs of constants that go together, the strongest first."""
+        """Return the pairs of constants that correlate, with their correlations, the strongest first."""
         found = self.correlations
         count = len(self.names)
         strong = [
@@ -103,7 +105,7 @@ class Certainty:
         return found + self._convergence_warning()
 
     def _convergence_warning(self) -> list[str]:
-        """Return a sentence if the fit stands farther from its optimum than what was looked at leaves open."""
+        """Return a warning if the fit is farther from its optimum than an error bar and chance explain, else []."""
         if self.distance <= 1 + self.sampling * _longest_by_chance(2 * len(self.names)):
             return []
         far = sorted(zip(self.steps, self.names, strict=True), key=lambda step: -abs(step[0]))
@@ -119,7 +121,7 @@ class Certainty:
         ]
 
     def as_text(self) -> str:
-        """Return a table of the constants, the pairs that correlate, and what nothing determines, to be printed."""
+        """Return a table of the constants with error bars, the pairs that correlate and the warnings, for printing."""
         width = max(map(len, self.names))
         lines = [f"residuals {1e3 * self.noise:.3g} mm; constants +- standard deviations, and how many to the optimum:"]
         rows = zip(self.names, self.values, self.spreads, self.steps, strict=True)
@@ -132,7 +134,7 @@ class Certainty:
         return "\n".join([*lines, *self.warnings()])
 
     def facts(self) -> dict[str, Any]:
-        """Return all numbers, for a file."""
+        """Return all numbers as plain data, for certainty.json."""
         return {
             "constants": {n: [v, s] for n, v, s in zip(self.names, self.values, self.spreads, strict=True)},
             "correlations": [[a, b, c] for a, b, c in self.pairs()],
@@ -145,7 +147,11 @@ class Certainty:
 
 @torch.no_grad()
 def certainty_of(trainer: Trainer) -> Certainty | None:
-    """Return what the recordings that were trained on tell of the constants; None where none were trained."""
+    """Return the error bars of the constants, from the recordings that were trained on; None without.
+
+    There are none where no constants were trained or more than `MOST_CONSTANTS` numbers, where no recording is
+    predicted to its end, and in processes that do not write.
+    """
     system = trainer.system
     if not isinstance(system, PhysicsSystem) or not system.entries or not trainer.processes.writes:
         return None
@@ -167,7 +173,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
         )
         return None
     noise = float(at.residual.square().sum().div(at.measured.sum().clamp_min(1)).sqrt())
-    share = len(trainer.trained_on) / looked_at  # of what was measured that is looked at, counted as if all were alike
+    share = len(trainer.trained_on) / looked_at  # recordings for each one that is looked at, as if all were alike
     prior = prior_of(numbers, 1 / share, at.residual)
     evidence = evidence_of(at.residual, at.measured, at.jacobian, trainer.config.loss.scale, prior, at.starts)
     everything = 3 * int(trainer.trained_on.valid[:, system.given + system.warm_up :].sum())
@@ -176,7 +182,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
 
 
 def _shown(value: float, spread: float) -> str:
-    """Return a value with as many digits as its error bar, and four at least."""
+    """Return a value as text, to the second digit of its error bar, with four digits at least."""
     if not (value and 0 < spread < math.inf):
         return f"{value:.4g}"
     digits = math.floor(math.log10(abs(value))) - math.floor(math.log10(spread)) + 2
@@ -184,21 +190,21 @@ def _shown(value: float, spread: float) -> str:
 
 
 def _longest_by_chance(count: int) -> float:
-    """Return what the longest of so many normal deviates exceeds in a share `ALARMS` of all cases, or fewer."""
+    """Return the bound that the largest of `count` normal deviates exceeds with a probability of `ALARMS` at most."""
     return NormalDist().inv_cdf(1 - 0.5 * ALARMS / count)
 
 
 def _sampling_deviation(share: float, looked_at: int, everything: int) -> float:
-    """Return the standard deviation, in error bars, of the step to the optimum at the optimum of everything.
+    """Return the standard deviation, in error bars, of the step that is found for a fit at the optimum of all data.
 
-    Error bars are for `share` times the recordings that were looked at. The gradient of these has the variance
-    1 - looked_at / everything of its own noise where the gradient of everything is zero.
+    Error bars are for `share` times the recordings that were looked at. Where the gradient of all data is zero, that of
+    the part that was looked at has the share 1 - looked_at / everything of its noise's variance.
     """
     return math.sqrt(share * max(1 - looked_at / max(everything, 1), 0.0))
 
 
 def _reason_beside(progress: Progress) -> str:
-    """Return what keeps a fit from the optimum of what it was trained on, with what to do."""
+    """Return why a fit may be off the optimum of its training data, and what to do about it."""
     if progress.best_at == progress.total:
         return TOO_SHORT
     return (
@@ -208,7 +214,7 @@ def _reason_beside(progress: Progress) -> str:
 
 
 def _most_recordings(frames: int) -> int:
-    """Return how many recordings of so many frames are looked at."""
+    """Return how many recordings of so many frames are predicted for error bars."""
     return max(MOST_RECORDINGS, min(MOST_SHORT_ONES, MOST_RECORDINGS * MOST_FRAMES // frames))
 
 
@@ -219,12 +225,13 @@ def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
 def _certainty(
     numbers: list[FittedNumber], evidence: Evidence, noise: float, share: float = 1.0, sampling: float = 0.0
 ) -> Certainty:
-    """Return the certainty in the units of the numbers, if there are `share` times the recordings of the evidence."""
+    """Return the error bars that follow from the evidence of some recordings, for `share` times as many."""
     step, curvature, scatter = (x.cpu() for x in (evidence.step, evidence.curvature, evidence.scatter))
     curvature, scatter = 0.5 * share * (curvature + curvature.T), 0.5 * share * (scatter + scatter.T)
     values, vectors = torch.linalg.eigh(curvature)
     noisy = torch.einsum("pk,pq,qk->k", vectors, scatter, vectors)
-    undetermined = vectors.T[(values <= 0) | (values.square() < noisy)]  # data alone leave more than a unit open
+    # directions in which the data alone leave a standard deviation of more than one unit
+    undetermined = vectors.T[(values <= 0) | (values.square() < noisy)]
     prior = torch.tensor([number.precision for number in numbers], device="cpu").to(curvature)
     floor = 1e-12 * max(float((curvature.diagonal() + prior).max()), 1e-12)
     own = torch.diag(prior + floor)
@@ -248,7 +255,7 @@ def _certainty(
 
 
 def _longest(step: Tensor, covariance: Tensor) -> float:
-    """Return a step (P,) in standard deviations, along that number or principal direction where it is the longest."""
+    """Return the largest size of a step (P,) in standard deviations, over numbers and principal directions."""
     values, vectors = torch.linalg.eigh(covariance)
     alone, together = step / covariance.diagonal().sqrt(), (vectors.T @ step) / values.sqrt()
     lengths = torch.cat([alone, together])

@@ -1,7 +1,7 @@
-"""State of a fit on disk: one file of safetensors, all else as JSON in its header; nothing that could run code.
+"""Checkpoints of a fit: a file of safetensors each, with facts as JSON in its header; loading one runs no code.
 
-A file names no other file, so none can lead out of its folder. It carries its format's number and a checksum over all
-that it holds: what was damaged on the way is refused, not used.
+A file names no other file, so none can lead out of its folder. It carries the number of its format and a checksum over
+its content, so a damaged file is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FORMAT = "1"
 
 
 def save(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write tensors and facts under a name; a kill at any moment leaves the old ones or the new ones."""
+    """Write tensors and facts to NAME.safetensors, atomically: a kill leaves the old file or the new one."""
     made_folder(folder)
     plain = {key: t.detach().cpu().contiguous() for key, t in tensors.items()}
     text = json.dumps(facts)
@@ -44,7 +44,7 @@ def load(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises
     ------
     InputError
-        There is nothing of that name, it is of another format, or it is not what was written.
+        There is no such file, it is of another format, or it is damaged.
     """
     path = _path(folder, name)
     if (folder / f"{name}.json").exists() and not path.exists():
@@ -71,7 +71,7 @@ def load(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def batches(folder: Path, name: str) -> int:
-    """Return after how many batches weights were saved."""
+    """Return the number of batches after which the weights of that name were saved."""
     total = load(folder, name)[1].get("total")
     if not isinstance(total, int) or not 0 <= total < 2**53:
         raise InputError(f"{_path(folder, name)}: expected after how many batches, got {total!r:.80}")
@@ -83,7 +83,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def _instead(name: str) -> str:
-    """Return what to do without a checkpoint."""
+    """Return what a user can do about a checkpoint that cannot be used."""
     other = "the best weights are in best.safetensors" if name == "last" else "see which others the folder has"
     return f"restore it from a copy, or begin anew in another --out ({other})"
 

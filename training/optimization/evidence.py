@@ -1,4 +1,4 @@
-"""What residuals say of the numbers that a fit has found: how sharp its optimum is, and how far away it still is.
+"""What residuals say of the numbers that a fit has found: how sharp the optimum is, and how far away.
 
 A fit minimises L = sum rho(r) plus half the squares in its priors, over residuals r (B, T, C) of B recordings, T
 frames and C coordinates of markers; rho is the loss in units of its scale c: r^2 / (2 c^2) near zero, and linear far
@@ -7,23 +7,22 @@ away. J are the derivatives of the residuals by P numbers. Where the fit stands,
     gradient  g = J^T rho'(r)
     weighted  W = J^T (rho'(r) / r) J    (least squares, reweighted: its gradient is this one)
 
-and with the priors' parts added -W^-1 g is the Gauss-Newton step to the optimum. It is exact for residuals that the
-numbers alone make, however large these are beside c. At the end of the step, where residuals are r + J step, there are
+and with the priors' parts added -W^-1 g is the Gauss-Newton step to the optimum. It is exact for residuals that come
+from wrong numbers alone, however large they are beside c. At the end of the step, where residuals are r + J step, are
 
     curvature  A = J^T rho''(r) J
     scatter    S = the covariance of g over repetitions of the noise
 
 and A^-1 S A^-1, with the priors' parts, is the covariance of the numbers that noise leaves at the optimum (the sandwich
 of Huber, 1967). If residuals were independent and as large as c says, S would be A, and the covariance A^-1. But
-residuals of motions go together: from frame to frame, and from marker to marker. Their covariance is taken to be a
+residuals of motions correlate, from frame to frame and from marker to marker. Their covariance is taken to be a
 product, the same at all times:
 
     Cov(rho'_{t,c}, rho'_{s,d}) = time[|t - s|] * between[c, d].
 
 Recordings also differ from each other in ways that are no such noise: markers slip, a hand holds on in another way, and
-what a model cannot do is another thing in each. So the optimum is found without one recording at a time, too (the
-jackknife, Tukey 1958). Where that says that something is known less well, and there are enough recordings to tell, it
-is believed.
+the model errs differently in each. So the optimum is also found without one recording at a time (the jackknife, Tukey
+1958). Where the jackknife gives a larger variance, and there are enough recordings for it, that variance is taken.
 """
 
 from __future__ import annotations
@@ -44,19 +43,19 @@ __all__ = [
 ]
 
 
-FEWEST = 8  # recordings that tell how they differ
-LEAST_NOISE = 1e-3  # noise that is there in any case, over the scale of the loss, independent from number to number
+FEWEST = 8  # recordings that the jackknife needs
+LEAST_NOISE = 1e-3  # over the scale of the loss: independent noise that residuals are taken to have at least
 SINGULAR = 1e-12  # eigenvalues, over the largest, that count as zero
 
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known of P numbers before anything is measured.
+    """Normal priors of P numbers.
 
     Attributes
     ----------
-    precision : (P,) one over the variance; 0 where nothing is known.
-    gradient : (P,) of half the squares: how far the numbers are above the mean, over the variance.
+    precision : (P,) one over the variance; 0 where there is no prior.
+    gradient : (P,) gradient of the negative logarithm: how far the numbers are above the mean, over the variance.
     """
 
     precision: Tensor
@@ -65,12 +64,12 @@ class Prior:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What recordings say of P numbers; see the top of this file.
+    """Gauss-Newton step, curvature A and scatter S of P numbers, as the module's docstring defines them.
 
     Attributes
     ----------
     step : (P,) to the optimum of data and priors.
-    curvature, scatter : (P, P), of the data alone.
+    curvature, scatter : (P, P), without the priors' parts.
     """
 
     step: Tensor
@@ -95,14 +94,14 @@ class StartJacobian:
 def evidence_of(
     residual: Tensor, measured: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
 ) -> Evidence:
-    """Return the evidence of residuals (B, T, C) [m].
+    """Return step, curvature and scatter for residuals (B, T, C) [m].
 
     Parameters
     ----------
-    measured : (B, T, C) bool: which count; residuals and derivatives are zero elsewhere.
+    measured : (B, T, C) bool: which residuals count; elsewhere they and their derivatives are zero.
     jacobian : (B, T, C, P) derivatives of the residuals by the numbers.
-    scale : of the robust loss [m].
-    starts : what was fitted of each recording's start; it is eliminated.
+    scale : c of the robust loss [m].
+    starts : fitted starts of the recordings, which are eliminated (Schur complement); None without.
     """
     step, residual = _step_and_residual_there(residual, jacobian, scale, prior, starts)
     weight = _weight(residual, scale)
@@ -112,7 +111,7 @@ def evidence_of(
     score = residual * weight / scale**2  # rho'
     time, between = noise_covariance(score, measured)
     correlated = torch.einsum("ts,bscq->btcq", time, torch.einsum("cd,bsdq->bscq", between, total))
-    # the start's own prior has the variance one
+    # the priors of starts have the variance one
     scatter = torch.einsum("btcp,btcq->pq", total, correlated) + torch.einsum("bsp,bsq->pq", response, response)
     scatter = scatter + LEAST_NOISE**2 * curvature
     seen = measured.flatten(1).any(1)
@@ -121,11 +120,11 @@ def evidence_of(
 
 
 def _at_least_jackknife(scatter: Tensor, curvatures: Tensor, gradients: Tensor, prior: Prior) -> Tensor:
-    """Return the scatter (P, P), made so large that nothing is known better than the jackknife over recordings says.
+    """Return the scatter (P, P), enlarged where the jackknife over recordings gives larger variances.
 
     Parameters
     ----------
-    curvatures, gradients : (B, P, P), (B, P), of each recording where all of them together have their optimum.
+    curvatures, gradients : (B, P, P), (B, P), of each recording at the optimum of all of them.
     """
     count, whole = len(gradients), curvatures.sum(0)
     if count < FEWEST:
@@ -134,7 +133,7 @@ def _at_least_jackknife(scatter: Tensor, curvatures: Tensor, gradients: Tensor, 
     whole = whole + torch.diag(prior.precision + floor)
     without = torch.linalg.solve(whole - curvatures, gradients)
     inverse = torch.linalg.inv(whole)
-    # along each principal direction by itself: of how these go together a few recordings know nothing
+    # each principal direction by itself: a few recordings cannot tell how these correlate
     by_noise, directions = torch.linalg.eigh(inverse @ scatter @ inverse)
     by_recordings = ((without - without.mean(0)) @ directions).square().sum(0) * (count - 1) / count
     factor = whole @ directions
@@ -142,14 +141,14 @@ def _at_least_jackknife(scatter: Tensor, curvatures: Tensor, gradients: Tensor, 
 
 
 def _weight(residual: Tensor, scale: float) -> Tensor:
-    """Return the weights of least squares, rho'(r) / r, in units of 1 / c^2."""
+    """Return the weights of the reweighted least squares, rho'(r) / r, in units of 1 / c^2."""
     return (1 + (residual / scale).square()).rsqrt()
 
 
 def _step_and_residual_there(
     residual: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the step (P,) to the optimum, and the residuals (B, T, C) there, as far as they are linear."""
+    """Return the Gauss-Newton step (P,) to the optimum, and the linearised residuals (B, T, C) at its end."""
     step, start_step = normal_equations(residual, jacobian, scale, prior, starts).step()
     residual = residual + jacobian @ step
     return step, residual if starts is None else residual + torch.einsum("btcs,bs->btc", starts.jacobian, start_step)
@@ -157,11 +156,11 @@ def _step_and_residual_there(
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """The equations of a Gauss-Newton step of P numbers, the starts (B, S) eliminated.
+    """The equations of a Gauss-Newton step of P numbers, from which the starts (B, S) are eliminated.
 
     Attributes
     ----------
-    matrix, gradient : (P, P), (P,), with the priors' parts.
+    matrix, gradient : (P, P), (P,), W and g with the priors' parts.
     start_response, start_step : (B, S, P), (B, S): if the numbers move by p, the best starts move by
         start_step - start_response p.
     """
@@ -174,8 +173,8 @@ class NormalEquations:
     def step(self, damping: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the steps of the numbers (P,) and of the starts (B, S).
 
-        The numbers do not move in directions that neither data nor priors determine. `damping` is added to the matrix:
-        one says that a move of one unit is as unlikely as a prior of that standard deviation makes it.
+        The numbers do not move in directions that neither data nor priors determine. `damping` is added to the diagonal
+        of the matrix: 1 acts as a prior about the present values, with a standard deviation of one unit.
         """
         one = torch.eye(len(self.matrix), device="cpu").to(self.matrix)
         matrix = 0.5 * (self.matrix + self.matrix.T) + damping * one
@@ -186,7 +185,7 @@ class NormalEquations:
 def normal_equations(
     residual: Tensor, jacobian: Tensor, scale: float, prior: Prior, starts: StartJacobian | None
 ) -> NormalEquations:
-    """Return the equations of the step to the optimum, for what `evidence_of` is given."""
+    """Return the equations of the Gauss-Newton step to the optimum; arguments are those of `evidence_of`."""
     weight = _weight(residual, scale) / scale**2
     score = weight * residual  # rho'
     matrix, response = _reduced(jacobian, weight, starts)
@@ -200,15 +199,15 @@ def normal_equations(
 
 
 def _start_matrix(starts: StartJacobian, weight: Tensor) -> Tensor:
-    """Return the matrices (B, S, S) of the starts alone; the prior's variance is one."""
+    """Return the matrices W (B, S, S) of the starts alone, with their priors of variance one."""
     square = torch.einsum("btcs,btcz->bsz", starts.jacobian, weight[..., None] * starts.jacobian)
     return square + torch.eye(square.shape[-1], device="cpu").to(square)
 
 
 def _reduced(jacobian: Tensor, weight: Tensor, starts: StartJacobian | None) -> tuple[Tensor, Tensor]:
-    """Return J^T weight J of each recording (B, P, P), its start eliminated, and the response of the best starts.
+    """Return J^T weight J (B, P, P) of each recording with its start eliminated, and the starts' response (B, S, P).
 
-    The response is (B, S, P): if the numbers move by p, the best starts move by -response p.
+    If the numbers move by p, the optimal starts move by -response p.
     """
     weighted = weight[..., None] * jacobian
     matrix = torch.einsum("btcp,btcq->bpq", jacobian, weighted)
@@ -222,8 +221,8 @@ def _reduced(jacobian: Tensor, weight: Tensor, starts: StartJacobian | None) -> 
 def noise_covariance(score: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
     """Return the correlation (T, T) in time and the covariance (C, C) between coordinates of rho' (B, T, C).
 
-    Both are means over all pairs of numbers that were measured. A lag of k frames counts with 1 - k / T, as it is seen
-    in so much fewer pairs; what makes either matrix indefinite, which only missing numbers can, is left out.
+    Both are means over all pairs of measured numbers. A lag of k frames is weighted by 1 - k / T, as there are so much
+    fewer pairs of it. Missing numbers can make either matrix indefinite: negative eigenvalues are set to zero.
     """
     frames = score.shape[1]
     seen = measured.to(score)
@@ -238,6 +237,6 @@ def noise_covariance(score: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _definite(matrix: Tensor) -> Tensor:
-    """Return a symmetric matrix without the parts whose eigenvalues are negative."""
+    """Return a symmetric matrix with its negative eigenvalues set to zero."""
     values, vectors = torch.linalg.eigh(matrix)
     return (vectors * values.clamp_min(0)) @ vectors.T

@@ -1,4 +1,4 @@
-"""Files that a config names and that decide what a fit comes to: scenes, what these name, Python."""
+"""Checksums of the files that decide the result of a fit: its scene, files that this names, Python of the user's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ __all__ = ["fingerprints"]
 
 
 def fingerprints(config: Config) -> dict[str, str]:
-    """Return the SHA-256 of the files by where the config names them; recordings are told by their numbers."""
+    """Return the SHA-256 of each file by the key of the config that names it.
+
+    Recordings are not among them: `Recordings.digests` has checksums of their numbers.
+    """
     found = {}
     if isinstance(config.robot, SceneRobot):
         scene = load_scene(config.robot.scene, config.robot.overrides, insist=True)

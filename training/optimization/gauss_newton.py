@@ -1,7 +1,7 @@
-"""Gauss-Newton steps: to the optimum of a few numbers, which a gradient alone finds slowly where these go together.
+"""Gauss-Newton steps to the optimum of a few numbers, which gradient descent finds slowly where they correlate.
 
-A step solves the equations of `evidence.py`, damped as Levenberg (1944) and Marquardt (1963) did: so much that no
-number moves by more than two of its units, and ten times more until the loss of the same windows is lower.
+A step solves the equations of `evidence.py`, damped as Levenberg (1944) and Marquardt (1963) did: the damping is made
+ten times larger until no number moves by more than two of its units and the loss of the same windows is lower.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from training.robots.physics import PhysicsSystem
 
 __all__ = ["GaussNewtonStep", "gauss_newton_step"]
 
-FARTHEST = 2.0  # units that a number moves in one step, a factor of seven: no linear model knows what is beyond
-FIRST, HARDER, TRIES = 1e-3, 10.0, 13  # damping, what it grows by, and how often
-LITTLE = 1e-5  # of the loss: a step that lowers it by less is the last one
+FARTHEST = 2.0  # most units that a number moves in one step, a factor of seven: no linear model holds beyond
+FIRST, HARDER, TRIES = 1e-3, 10.0, 13  # first damping, factor of its growth, number of trials
+LITTLE = 1e-5  # share of the loss: a step that lowers it by less is the last one
 
 
 @dataclass(frozen=True)
 class GaussNewtonStep:
-    """How a step went.
+    """The result of a step.
 
     Attributes
     ----------
-    before, after : mean loss of the windows [m], with what priors say.
-    good : (B,) bool: windows that could be predicted with all numbers a little higher and lower; others do not count.
-    start : (B, S) what is fitted of starts, after the step; None without.
+    before, after : mean loss of the windows before and after the step [m], priors included.
+    good : (B,) bool: windows that were predicted to their end with every number a little higher and lower; others do
+        not count.
+    start : (B, S) fitted starts after the step; None without.
     """
 
     before: float
@@ -41,18 +42,18 @@ class GaussNewtonStep:
 
     @property
     def settled(self) -> bool:
-        """Whether a further step would bring next to nothing."""
+        """Whether the loss fell by so little that a further step would bring next to nothing."""
         return self.before - self.after <= LITTLE * self.before
 
 
 @torch.no_grad()
 def gauss_newton_step(residual: Residual, numbers: list[FittedNumber], scale: float, weight: float) -> GaussNewtonStep:
-    """Move the numbers of a system by one step, and return how it went; they stay if no step lowers the loss.
+    """Move the numbers of a system by one damped step, and return its result; they stay if no step lowers the loss.
 
     Parameters
     ----------
-    scale : of the loss [m].
-    weight : of priors, over that of everything measured.
+    scale : c of the loss [m].
+    weight : weight of the constants' priors: the share of all measured coordinates that the windows have.
     """
     system, at = residual.system, residual.linearized(numbers)
     prior = prior_of(numbers, weight, at.residual)

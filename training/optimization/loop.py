@@ -48,11 +48,11 @@ class Trainer:
 
     Parameters
     ----------
-    config : of the run; processes : that share its work.
+    config : config of the run; processes : the processes that share its work.
     system : what is fitted.
-    trained_on, held_out : recordings to train on, and to choose by.
-    folder : of the run.
-    board : TensorBoard, in the process that writes.
+    trained_on, held_out : recordings to train on, and those that decide which weights are best.
+    folder : the run's folder, for checkpoints.
+    board : TensorBoard, in the process that writes; None in others.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Trainer:
         self._measured_count = int(coordinates(trained_on.valid[:, system.given :]).sum())
         self._file_digests = fingerprints(config)
         self._recording_digests = {**trained_on.digests(), **held_out.digests()}
-        self._validates_first = True  # with a look at the held-out recordings, and a checkpoint before it
+        self._validates_first = True  # `_run` begins with a checkpoint and a look at the held-out recordings
         self._optimizer: torch.optim.Optimizer | None = None
         self._sampler: WindowSampler | None = None
 
@@ -99,7 +99,7 @@ class Trainer:
 
     @property
     def next_step(self) -> int:
-        """Of TensorBoard: the number of batches done, where a look comes first, or that of the next batch."""
+        """TensorBoard's step of the next entry: the batches done, if a look comes first, else those plus one."""
         return self.progress.total if self._validates_first else self.progress.total + 1
 
     def _run(self, until: int | None) -> None:
@@ -118,13 +118,13 @@ class Trainer:
             self._end()
 
     def _begin(self, stage: Stage) -> None:
-        """Make optimiser and sampler, unless the stage goes on from a checkpoint that has brought them."""
+        """Select the parameters that a stage trains, and make its optimiser unless a checkpoint has brought one."""
         self._train_only(stage)
         if self._optimizer is None and stage.method == "adam":
             self._optimizer = self._new_optimizer(stage)
 
     def _end(self) -> None:
-        """Go on from the best weights to the next stage."""
+        """End a stage: take the best weights so far, save them under its name, and go on to the next stage."""
         self._load_best()
         if self.processes.writes:
             name = self.config.stages[self.progress.stage].name
@@ -135,7 +135,7 @@ class Trainer:
         self.save()
 
     def _iterate(self, stage: Stage) -> None:
-        """Train on a batch; then look at the held-out recordings, and write a checkpoint, where it is time to."""
+        """Train on a batch; then look at the held-out recordings, and write a checkpoint, whenever it is time to."""
         begun = time.perf_counter()
         progress, horizon = self.progress, horizon_at(stage, self.progress.iteration)
         with self._training_learned_modules(stage):
@@ -168,7 +168,7 @@ class Trainer:
             self.board.constants("physics", self.system.values(), progress.total)
 
     def _by_adam(self, stage: Stage, horizon: int) -> Batch:
-        """Move the weights along the gradient of the next windows."""
+        """Take a step of Adam on the next windows of the sampler."""
         recording, first = next(self._sampler_for(stage, horizon))
         window = self._window(recording, first, horizon)
         assert self._optimizer is not None
@@ -181,7 +181,7 @@ class Trainer:
         return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
-        """Move the constants to the optimum of the stage's windows, as far as one step leads there."""
+        """Take a Gauss-Newton step of the constants and starts, on windows that stay the same in the whole stage."""
         assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
         every = windows_of(self.trained_on, self.system, horizon)
         generator = torch.Generator().manual_seed(self._seed)
@@ -217,7 +217,7 @@ class Trainer:
 
     @property
     def _seed(self) -> int:
-        """What decides the windows of the present stage."""
+        """The seed from which the windows of the present stage are drawn."""
         return self.config.seed + 1000 * (self.progress.stage + 1)
 
     def _sampler_for(self, stage: Stage, horizon: int) -> WindowSampler:
@@ -230,9 +230,9 @@ class Trainer:
 
     @contextmanager
     def _training_learned_modules(self, stage: Stage) -> Iterator[None]:
-        """Let learned modules know that they are trained, if they are; then all processes have the first one's buffers.
+        """Put the system into train mode during a batch if the stage trains learned modules; else eval mode stays.
 
-        At all other times they are in eval mode.
+        Afterwards all processes take the buffers of the first one, as train mode may change these.
         """
         self.system.train("learned" in stage.train)
         try:
@@ -246,7 +246,7 @@ class Trainer:
 
     @contextmanager
     def _naming_the_stage(self, stage: Stage) -> Iterator[None]:
-        """Say where in the fit a system refuses its constants."""
+        """Add stage and batch to the message where a system refuses its constants."""
         try:
             yield
         except InputError as error:
@@ -256,7 +256,7 @@ class Trainer:
             ) from error
 
     def _group(self, name: str) -> Mapping[str, nn.Parameter]:
-        """Return the parameters of a group by name."""
+        """Return the parameters of a group of the config by name: of the system, or the fitted starts."""
         if name != "starts":
             return self.system.group(name)
         assert self.starts is not None  # else the stage was refused
@@ -266,13 +266,13 @@ class Trainer:
         return {} if self.starts is None else {f"starts.{name}": p for name, p in self.starts.named_parameters()}
 
     def _train_only(self, stage: Stage) -> None:
-        """Let the parameters of a stage's groups be trained and no others."""
+        """Require gradients of the parameters in a stage's groups and of no others."""
         self.system.train_only(stage.train)
         if self.starts is not None:
             self.starts.fitted.requires_grad_("starts" in stage.train)
 
     def _take(self, tensors: dict[str, Tensor]) -> None:
-        """Set all parameters, and the buffers of learned modules, from those of a checkpoint."""
+        """Set all parameters, and the buffers of learned modules, from the tensors of a checkpoint."""
         self.system.take(tensors, self.folder)
         with torch.no_grad():
             for name, parameter in self._parameters_of_starts().items():
@@ -287,7 +287,7 @@ class Trainer:
     # ---- held-out recordings -----------------------------------------------------------------------------------
 
     def _validate(self) -> None:
-        """Predict the held-out recordings, and keep the weights if they are the best so far."""
+        """Predict the held-out recordings, save the weights if they are the best so far, and fill TensorBoard."""
         validated = self.validation.run()
         errors, total = validated.errors, self.progress.total
         if not total and errors.failed and self.processes.writes:
@@ -307,7 +307,7 @@ class Trainer:
 
     @contextmanager
     def _shown_as_validation(self) -> Iterator[None]:
-        """Say on the bar that whole recordings are predicted meanwhile, and leave that out of its time for a batch."""
+        """Show on the progress bar that whole recordings are predicted, and keep that time out of its batch rate."""
         self._bar.set_description("looking at whole recordings")
         try:
             yield
@@ -327,12 +327,12 @@ class Trainer:
     # ---- checkpoints -------------------------------------------------------------------------------------------
 
     def _save_weights(self, name: str, **more: float) -> None:
-        """Write what an evaluation needs."""
+        """Write a checkpoint of the weights alone, which is all that an evaluation needs."""
         facts = {"total": self.progress.total, "recordings": self._recording_digests, **more}
         checkpoint.save(self.folder, name, self.parameters | self.system.buffers_by_name(), facts)
 
     def save(self) -> None:
-        """Write all that a run needs to go on as if it had not stopped, but for rounding (docs/training.md)."""
+        """Write the checkpoint "last", from which a run goes on as if it had not stopped, but for rounding."""
         if not self.processes.writes:
             return
         tensors = self.parameters | self.system.buffers_by_name() | random_state(self.system.device)
@@ -359,7 +359,7 @@ class Trainer:
         )
 
     def resume(self, force: bool = False) -> list[str]:
-        """Take up what `save` wrote; return what differs from the run before.
+        """Restore the checkpoint that `save` wrote; return what differs from the run before, which needs `force`.
 
         Parameters
         ----------
@@ -369,7 +369,7 @@ class Trainer:
         Raises
         ------
         InputError
-            The checkpoint is damaged or belongs to another run, or something differs and nobody insists.
+            The checkpoint is damaged or belongs to another run, or something differs without `force`.
         """
         tensors, facts = checkpoint.load(self.folder, "last")
         before = read_facts(facts, self.folder)
@@ -400,7 +400,7 @@ class Trainer:
         return []
 
     def _take_optimizer(self, tensors: dict[str, Tensor], stage: Stage) -> None:
-        """Make the optimiser of a stage as it was."""
+        """Make the optimiser of a stage with the state that a checkpoint holds."""
         self._train_only(stage)
         self._optimizer = self._new_optimizer(stage)
         for name, parameter in self.parameters.items():

@@ -1,4 +1,4 @@
-"""What a fit refuses before hours have gone into it, and where it makes no sense to go on."""
+"""Checks that refuse a fit which cannot work: before its first batch, or after batches of which none was usable."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from training.system import System
 
 __all__ = ["refuse_hopeless", "refuse_unfitting"]
 
-NUMBER = 8  # bytes
-COPIES = 4  # of derivatives, while the equations of a Gauss-Newton step are made
-BYTES_A_NODE = 173  # and step that a backward pass goes through: see docs/gradients.md
+NUMBER = 8  # bytes of a float64
+COPIES = 4  # of the derivatives in memory while the equations of a Gauss-Newton step are made
+BYTES_A_NODE = 173  # that a backward pass keeps for each node and step: see docs/gradients.md
 
 
 def refuse_unfitting(config: Config, system: System, recordings: Recordings, processes: Processes) -> None:
-    """Refuse stages and noise that the system, the recordings that are trained on, or the machine cannot serve."""
+    """Refuse stages and noise that do not suit the system, the recordings that are trained on, or the memory."""
     _refuse_noise(config.noise, system)
     for stage in config.stages:
         longest = max(stage.horizon) + system.given
@@ -54,7 +54,7 @@ def refuse_unfitting(config: Config, system: System, recordings: Recordings, pro
 
 
 def _refuse_noise(noise: Noise, system: System) -> None:
-    """Refuse noise on starts that have nothing to be disturbed."""
+    """Refuse noise where starts are not measured, and noise on velocities where windows start from one frame."""
     if (noise.position or noise.velocity) and not (system.measured and system.given):
         raise InputError("noise: it is added to measured starts, and these are not measured: leave it out")
     if noise.velocity and system.given < 2:
@@ -65,7 +65,7 @@ def _refuse_noise(noise: Noise, system: System) -> None:
 
 
 def refuse_hopeless(progress: Progress, status: Tensor) -> None:
-    """Refuse to go on where no batch so far could be learnt from; `status` (B,) is that of the last one."""
+    """Refuse to go on where all batches so far were skipped; the last one's `status` (B,) tells why."""
     if progress.skipped < progress.total:
         return
     failed = status[status != Status.CONVERGED].tolist()
@@ -77,7 +77,7 @@ def refuse_hopeless(progress: Progress, status: Tensor) -> None:
 
 
 def _refuse_odd_equations(stage: Stage, system: System, processes: Processes) -> None:
-    """Refuse Gauss-Newton steps where there is nothing for them, or not all of it in one process."""
+    """Refuse Gauss-Newton steps without constants, in several processes, or of fitted starts that are not trained."""
     name = f'stage {stage.name!r}: "gauss_newton"'
     if not isinstance(system, PhysicsSystem) or not fitted_numbers(system):
         raise InputError(f"{name} is for the constants of a simulated robot, and there are none")
@@ -88,7 +88,7 @@ def _refuse_odd_equations(stage: Stage, system: System, processes: Processes) ->
 
 
 def _refuse_oversized(stage: Stage, system: System, recordings: Recordings, processes: Processes) -> None:
-    """Refuse a batch whose backward pass cannot fit into memory."""
+    """Refuse a batch whose backward pass does not fit into memory."""
     steps = max(stage.horizon) * system.substeps
     kept = steps if stage.checkpoint_every is None else steps / stage.checkpoint_every + stage.checkpoint_every
     nodes = max(recordings.nodes, system.n_nodes)
@@ -103,7 +103,7 @@ def _refuse_oversized(stage: Stage, system: System, recordings: Recordings, proc
 
 
 def _refuse_oversized_equations(stage: Stage, system: System, recordings: Recordings) -> None:
-    """Refuse more derivatives than fit into memory."""
+    """Refuse a Gauss-Newton stage whose derivatives do not fit into memory."""
     assert isinstance(system, PhysicsSystem)  # else the stage was refused
     count, longest = len(fitted_numbers(system)) + system.start_size, max(stage.horizon)
     batch = min(stage.batch, len(windows_of(recordings, system, longest)))

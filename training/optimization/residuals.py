@@ -1,6 +1,6 @@
-"""How far predictions are off, and how that changes with each number that is trained.
+"""Residuals of predictions, and their derivatives by each number that is trained, for Gauss-Newton and error bars.
 
-Derivatives are by central differences, in units in which each number may be expected to change by about one: its
+Derivatives are central differences. They count each number in a unit, the change that may be expected of it: its
 prior's standard deviation, else a factor e, or the unit of a shift. Each side of each difference is a robot of its own
 in one large batch, which takes an eighth of the time that one prediction after the other does.
 """
@@ -22,22 +22,22 @@ from training.robots.physics import PhysicsSystem
 __all__ = ["FittedNumber", "Residual", "Linearized", "fitted_numbers", "prior_of"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
-ROBOTS = 384  # that are predicted at a time: more take no less time each
+ROBOTS = 384  # that are predicted at a time: in larger batches a robot takes no less time
 
 
 @dataclass(frozen=True)
 class FittedNumber:
-    """A single number that is trained: its place in an entry of `[constants]`, its unit there, what it stands for.
+    """A single number that is trained: an element of the parameter of an entry in `[constants]`.
 
-    "Unit" is what the number may be expected to change by; all derivatives and steps count in these.
+    Its unit is the change that may be expected of it; all derivatives and steps count in units.
 
     Attributes
     ----------
     name : such as "bending" or "rest_length[3]".
-    entry : the name in `[constants]`; index : the place in its parameter, counted through.
-    unit : the standard deviation of its prior, else a factor e or the unit of a shift; in numbers of the parameter.
-    precision, offset : of its prior: 1 where there is one, else 0; how far it is above the mean, in units.
-    value : of the constant; value_per_unit : by how much one unit changes that.
+    entry : name in `[constants]`; index : flat index in the entry's parameter.
+    unit : the prior's standard deviation, else 1: a factor e, or the unit of a shift; as a change of the parameter.
+    precision : 1 where there is a prior, else 0; offset : how far the number is above the prior's mean, in units.
+    value : of the constant; value_per_unit : change of the value by one unit.
     """
 
     name: str
@@ -51,7 +51,7 @@ class FittedNumber:
 
 
 def fitted_numbers(system: PhysicsSystem) -> list[FittedNumber]:
-    """Return all numbers that are trained."""
+    """Return all numbers that are trained, entry by entry."""
     found = []
     for name, trained in system.entries.items():
         parameter = trained.parameter
@@ -77,21 +77,22 @@ def fitted_numbers(system: PhysicsSystem) -> list[FittedNumber]:
 
 
 def prior_of(numbers: list[FittedNumber], weight: float, like: Tensor) -> Prior:
-    """Return what is known of numbers before anything is measured, counted as `weight` of it."""
+    """Return the priors of numbers in their units, with a weight in the loss, as tensors of the kind of `like`."""
     precision, gradient = ([n.precision for n in numbers], [n.offset for n in numbers])
     return Prior(weight * like.new_tensor(precision), weight * like.new_tensor(gradient))
 
 
 @dataclass(frozen=True)
 class Linearized:
-    """Residuals and their derivatives, where all predictions that these are made of came to their end.
+    """Residuals of windows and their derivatives.
 
     Attributes
     ----------
-    good : (B,) bool: windows of which all did; what follows is zero in the others.
-    residual : (B, T, C) [m]; measured : (B, T, C) bool, which of these count.
-    jacobian : (B, T, C, P) by the numbers, in their units.
-    starts : the same by what is fitted of starts; None without.
+    good : (B,) bool: windows of which all predictions came to their end, those with numbers a little higher or lower
+        included; all other fields are zero for the rest.
+    residual : (B, T, C) [m]; measured : (B, T, C) bool, which residuals count.
+    jacobian : (B, T, C, P) derivatives by the numbers, in their units.
+    starts : fitted starts with the derivatives by these; None without.
     """
 
     good: Tensor
@@ -110,12 +111,12 @@ class Residual:
 
     @torch.no_grad()
     def __call__(self) -> tuple[Tensor, Tensor]:
-        """Return the residuals now, and which predictions (B,) came to their end."""
+        """Return the residuals at the present values, and which predictions (B,) came to their end."""
         return self._residual_of(self.window)
 
     @torch.no_grad()
     def linearized(self, numbers: list[FittedNumber]) -> Linearized:
-        """Return the residuals now and their derivatives by numbers, and by what is fitted of starts."""
+        """Return the residuals at the present values, and their derivatives by numbers and by fitted starts."""
         now, good = self()
         parts = [self._by_numbers(part) for part in _parts(numbers, self._at_a_time)]
         jacobian, start = torch.cat([part for part, _ in parts], dim=-1), self.window.start
@@ -136,17 +137,17 @@ class Residual:
 
     @property
     def _at_a_time(self) -> int:
-        """How many derivatives are taken at a time."""
+        """Number of derivatives in one batch of predictions."""
         return max(1, ROBOTS // (2 * len(self.window.time)))
 
     def _by_numbers(self, numbers: list[FittedNumber]) -> tuple[Tensor, Tensor]:
-        """Return the derivatives (B, T, C, P) by numbers, and which windows (B,) could be predicted for all."""
+        """Return the derivatives (B, T, C, P) by numbers, and for which windows (B,) all predictions ended."""
         window = _repeated(self.window, 2 * len(numbers))
         with _perturbed(self.system, numbers, len(self.window.time)):
             return self._central_differences(*self._residual_of(window), len(numbers))
 
     def _by_starts(self, start: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the derivatives (B, T, C, S) by the starts (B, S), and which windows (B,) could be predicted."""
+        """Return the derivatives (B, T, C, S) by starts (B, S), and for which windows (B,) all predictions ended."""
         found = []
         for part in _parts(list(range(start.shape[1])), self._at_a_time):
             sides = STEP * torch.eye(start.shape[1], device="cpu").to(start)[part]
@@ -157,13 +158,17 @@ class Residual:
 
     @staticmethod
     def _central_differences(ends: Tensor, good: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return (B, T, C, count) of both ends (2 count B, T, C), those above first, and which rows (B,) are whole."""
+        """Return central differences (B, T, C, count), and for which windows (B,) all predictions are good.
+
+        `ends` (2 count B, T, C) are residuals with each of `count` numbers a STEP higher, then with each a STEP lower.
+        """
         above, below = ends.unflatten(0, (2, count, -1))
         return ((above - below) / (2 * STEP)).permute(1, 2, 3, 0), good.view(2 * count, -1).all(0)
 
     def _residual_of(self, window: Window) -> tuple[Tensor, Tensor]:
-        """Return the residuals of some times the windows, and which predictions came to their end."""
-        with self.system.model.compilation.paused():  # kernels are for one number of robots, and there are many here
+        """Return the residuals of a window that repeats the own one some times, and which predictions ended."""
+        # paused, as kernels are compiled for one number of robots, and batches here have many different ones
+        with self.system.model.compilation.paused():
             prediction = self.system.predict(window)
         off = (prediction.positions - window.positions[:, self.system.given :]).flatten(2)
         seen = self.measured.repeat(len(off) // len(self.measured), 1, 1)
@@ -172,7 +177,10 @@ class Residual:
 
 @contextmanager
 def _perturbed(system: PhysicsSystem, numbers: list[FittedNumber], batch: int) -> Iterator[None]:
-    """Let twice as many groups of `batch` robots as there are numbers have one of these a STEP higher, then lower."""
+    """Give each of 2 P groups of `batch` robots its own parameters, one of P numbers changed by a STEP.
+
+    The first P groups have it higher, the last P lower. The parameters are restored afterwards.
+    """
     count = len(numbers)
     moves: dict[str, Tensor] = {}
     for k, number in enumerate(numbers):
@@ -192,7 +200,7 @@ def _perturbed(system: PhysicsSystem, numbers: list[FittedNumber], batch: int) -
 
 
 def _repeated(window: Window, times: int) -> Window:
-    """Return windows repeated as a whole (times B)."""
+    """Return a batch of windows repeated as a whole, (times B)."""
 
     def again(x: Tensor) -> Tensor:
         return x.repeat(times, *[1] * (x.dim() - 1))

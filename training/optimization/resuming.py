@@ -1,4 +1,4 @@
-"""What a run that goes on has to know of the one before: where it stood, and with what config and data."""
+"""What a resumed run has to know of the run before: its progress, its random state, and its config and data."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from training.system import refuse_another_kind, refuse_unlike
 
 __all__ = ["Before", "Progress", "differences", "random_state", "read_facts", "state_of_adam", "take_random_state"]
 
-ADAM = ("step", "exp_avg", "exp_avg_sq")  # what it keeps of each parameter
-MAY_CHANGE = ("name", "logging", "data.path")  # what moves no number; recordings are compared themselves
+ADAM = ("step", "exp_avg", "exp_avg_sq")  # torch's names of Adam's state of a parameter
+MAY_CHANGE = ("name", "logging", "data.path")  # fields that change no result; recordings are compared by checksums
 SHOWN = 4  # differences in one message
 
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class Plain(BaseModel):
-    """Part of a checkpoint, which may come from anywhere: nothing is taken that was not meant."""
+    """A table of a checkpoint's facts; checkpoints may come from anywhere, so unknown fields and types are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -36,12 +36,14 @@ class Progress(Plain):
 
     Attributes
     ----------
-    stage, iteration : which stage, and batches within it; total : batches over all stages.
-    best : error of the best weights on the held-out recordings that these predict to their end, if there are such;
-        best_failed : how many they do not; best_at : batches over all stages before these; looks_since : looks since.
-    skipped : batches that were not finite; unconverged : windows of which a step failed.
-    seconds : spent on batches.
-    reported : whether what all stages led to is in the run's files and on its board.
+    stage, iteration : index of the stage, and batches done in it; total : batches done in all stages.
+    best : error of the best weights, a mean over the held-out recordings that are predicted to their end, or over all
+        if none is.
+    best_failed : number of held-out recordings that the best weights do not predict to their end.
+    best_at : batches before the best weights, over all stages; looks_since : looks at held-out recordings since then.
+    skipped : batches that left the weights as they were; unconverged : windows of which a step failed.
+    seconds : time spent on batches.
+    reported : whether the results of all stages are in the run's files and on its board.
     """
 
     stage: Count = 0
@@ -58,7 +60,7 @@ class Progress(Plain):
 
 
 class SamplerState(Plain):
-    """Where the windows of a stage stand; see `WindowSampler.state_dict`."""
+    """Position in the sequence of a stage's windows; see `WindowSampler.state_dict`."""
 
     drawn: Count
     seed: Count
@@ -77,12 +79,13 @@ Evaluation = tuple[
 
 
 class Before(Plain):
-    """The facts of the checkpoint "last".
+    """The facts of the checkpoint "last": the state of the run before, beside its tensors.
 
     Attributes
     ----------
-    running : whether a stage had begun, so that there is an optimiser.
-    evaluations : what the model had evaluated, as `torchdismech.compilation` counts it.
+    sampler : position in the sequence of windows; None where none was drawn in this stage.
+    running : whether a stage by Adam had begun, so that there is an optimiser.
+    evaluations : counts of the model's evaluations, as `torchdismech.compilation` keeps them.
     config, recordings, files : what the run was made of: the config's fields, and a checksum of each recording and of
         each file that the config names.
     """
@@ -105,7 +108,7 @@ def read_facts(facts: Mapping[str, Any], folder: Path) -> Before:
 
 
 def differences(before: Before, config: Config, recordings: Mapping[str, str], files: Mapping[str, str]) -> list[str]:
-    """Return what a run that goes on would have that the run before did not: a few words each."""
+    """Return how a resumed run would differ from the run before, in a few words for each field, file and recording."""
     then, now = dict(_leaves(before.config)), dict(_leaves(config.model_dump(mode="json")))
     fields = sorted(key for key in then.keys() | now.keys() if then.get(key) != now.get(key))
     fields = [key for key in fields if not key.startswith(MAY_CHANGE)]
@@ -118,8 +121,8 @@ def differences(before: Before, config: Config, recordings: Mapping[str, str], f
 
 
 def _other_recordings(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """Return how recordings differ from those before, both checksums by name."""
-    if list(old.values()) == list(new.values()):  # the same in the same order, whatever their files are called now
+    """Return how recordings differ from those of the run before; both are checksums by name."""
+    if list(old.values()) == list(new.values()):  # the same numbers in the same order: files may be renamed
         return []
     found = [f"the recording {name!r:.80} is gone" for name in old if name not in new]
     found += [f"the recording {name!r:.80} is new" for name in new if name not in old]
@@ -144,12 +147,12 @@ def _shown(leaves: Mapping[str, Any], key: str) -> str:
 
 
 def state_of_adam(tensors: Mapping[str, Tensor], name: str, parameter: Tensor, folder: Path) -> dict[str, Tensor]:
-    """Return what Adam keeps of a parameter, by the tensors of a checkpoint; {} where it keeps nothing.
+    """Return Adam's state of a parameter from the tensors of a checkpoint; {} where it has none.
 
     Raises
     ------
     InputError
-        A part of it is missing, of another shape, or what no optimiser writes.
+        A part of the state is missing, has another shape, or holds numbers that Adam never has.
     """
     state = {key: tensors[f"optimizer/{key}/{name}"] for key in ADAM if f"optimizer/{key}/{name}" in tensors}
     if not state:
@@ -165,7 +168,7 @@ def state_of_adam(tensors: Mapping[str, Tensor], name: str, parameter: Tensor, f
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return where torch's random numbers stand, which modules of users may draw, as checkpoints name it."""
+    """Return the state of torch's random generators, which users' modules may draw from, by names in checkpoints."""
     found = {"random/cpu": torch.get_rng_state()}
     if device.type == "cuda":
         found["random/cuda"] = torch.cuda.get_rng_state(device)
@@ -173,7 +176,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def take_random_state(tensors: Mapping[str, Tensor], device: torch.device, folder: Path) -> None:
-    """Let torch's random numbers go on from a checkpoint; those of a GPU begin anew where that was written without."""
+    """Restore torch's random generators from a checkpoint; a GPU's stays as it is if that was written without one."""
     if "random/cpu" not in tensors:
         raise InputError(
             f"{folder}: its checkpoint has no 'random/cpu': it was written by an earlier version: begin anew in "

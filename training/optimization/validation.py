@@ -1,4 +1,4 @@
-"""Validation: open-loop predictions of held-out recordings, which decide what is best, and of some trained on."""
+"""Validation: open-loop predictions of the held-out recordings, which decide the best weights, and of some others."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ NAMED = 5  # recordings in one message
 
 @dataclass(frozen=True)
 class Validated:
-    """How whole recordings were predicted.
+    """Open-loop predictions of whole recordings, and their errors.
 
     Attributes
     ----------
     errors, predicted : of the held-out recordings.
-    errors_trained_on : of as many that are trained on.
+    errors_trained_on : of as many recordings that are trained on.
     """
 
     errors: Errors
@@ -38,12 +38,12 @@ class Validated:
 
 
 class Validation:
-    """Predictions of whole recordings; what users are told calls one a look.
+    """Predictions of whole recordings; messages and docs call a run of them a look.
 
     Parameters
     ----------
     system : what predicts.
-    scale : of the loss by which starts are fitted [m]; starts : where they are kept, None where none are fitted.
+    scale : scale of the loss by which starts are fitted [m]; starts : where these are kept, None if none are fitted.
     trained_on, held_out : recordings that are trained on, and those that are not.
     processes : that share the recordings.
     """
@@ -61,10 +61,10 @@ class Validation:
         self.trained_on, self.held_out = trained_on, held_out
 
     def run(self) -> Validated:
-        """Return how the held-out recordings are predicted, and as many of those trained on.
+        """Predict the held-out recordings and as many of those trained on.
 
-        The starts of those held out are fitted first. All are predicted together: steps of a few robots take as long
-        as those of one.
+        The starts of the held-out ones are fitted first. All are predicted in one batch, as steps of a few robots take
+        as long as those of one.
         """
         if self.held_out is self.trained_on:  # none is held out
             return self._without_held_out()
@@ -80,9 +80,9 @@ class Validation:
         return Validated(errors, predicted, errors_of(self.system, some, of_some))
 
     def _without_held_out(self) -> Validated:
-        """Return how the recordings trained on are predicted, with starts that are fitted to their first frames only.
+        """Predict the recordings that are trained on in place of held-out ones: from starts fitted to first frames.
 
-        So they are predicted as held-out ones would be; the errors with the starts of the fit stand beside.
+        Their errors from the starts that training has found are the `errors_trained_on`.
         """
         start = None if self.starts is None else self.starts.fitted.detach()
         errors, predicted = self._predicted(self.trained_on, start)
@@ -92,7 +92,7 @@ class Validation:
         return Validated(*self._predicted(self.held_out, self.starts.held_out), errors)
 
     def _find_starts(self, starts: Starts) -> None:
-        """Let the starts of the held-out recordings go on from where they were, with all else as it is."""
+        """Fit the starts of the held-out recordings, from those of the last look on; other parameters are fixed."""
         own, known = self.processes.own(len(self.held_out)), starts.held_out.detach()
         found = torch.zeros_like(known)
         if own.stop > own.start:
@@ -107,7 +107,7 @@ class Validation:
         return errors_of(self.system, recordings, open_loop), open_loop
 
     def learned_share(self, predicted: OpenLoop) -> float | None:
-        """Return how large the learned forces are over the elastic ones half-way through the held-out recordings."""
+        """Return the ratio of learned to elastic forces half-way through the held-out recordings; None without."""
         if not self.system.measured:
             return None
         middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out), device="cpu")
@@ -120,7 +120,7 @@ class Validation:
 
 
 def is_better(errors: Errors, progress: Progress) -> bool:
-    """Return whether errors on held-out recordings are a fit's best: fewer failed, or as many with less error."""
+    """Return whether errors on held-out recordings are the best so far: fewer failures, or as many and less error."""
     if not math.isfinite(errors.rank[1]):
         return False
     return not math.isfinite(progress.best) or errors.rank < (progress.best_failed, progress.best)
