@@ -1,7 +1,7 @@
-"""Recordings of real robots: read from what there is, checked, repaired where allowed, and cut into windows.
+"""Recordings of real robots: read from files, checked, repaired where rules allow it, and cut into windows.
 
-`tables.py`, `npz.py`, `pickles.py` and `simulated.py` read files; `recordings.py` is what all of them return;
-`preparing.py` checks it against `rules.py`; `windows.py` cuts it.
+`tables.py`, `npz.py`, `pickles.py` and `simulated.py` read files; `recordings.py` has the class that they all lead to;
+`preparing.py` checks recordings against `rules.py`; `windows.py` cuts them.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ __all__ = [
     "windows",
 ]
 
-# files of many recordings, and files of one each
+# by the ending of files: readers of files that hold many recordings, and of files that hold one each
 READERS: dict[str, Callable[..., Recordings]] = {".npz": read_npz, ".h5": read_trajectory}
 SINGLE_READERS: dict[str, Callable[..., Single]] = {
     ".csv": read_table,
     ".pkl": read_pickle,
     ".pickle": read_pickle,
 }
-WITHOUT_SPLITS = (".h5", *SINGLE_READERS)  # endings of files; of folders of these, splits are subfolders
+WITHOUT_SPLITS = (".h5", *SINGLE_READERS)  # endings of files without splits; a folder may have splits as subfolders
 
 
 def read(path: str | Path, split: str | None = None, **options: Any) -> Recordings:
@@ -59,14 +59,14 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     path : a .npz file; an .h5 trajectory file; a .csv or .pkl (.pickle) file; or a folder of the latter two.
     split : which recordings: a key of the .npz file, or a subfolder.
     options : further arguments of the reader. Pickles do not hold their `dt` [s] and need it. Folders take
-        `truncate=True`, to cut all recordings to the shortest, or `pad=True`, to take the shorter ones as not seen from
-        their ends on. .h5 takes `drop_failed=True`, to leave out robots of which a step failed. .csv and .npz take
-        `inputs=("pressure",)`, the names of what was recorded along with the motion.
+        `truncate=True`, to cut all recordings to the shortest, or `pad=True`, to continue the shorter ones with frames
+        in which no marker is seen. .h5 takes `drop_failed=True`, to leave out robots of which a step failed. .csv and
+        .npz take `inputs=("pressure",)`, the names of what was recorded along with the motion.
 
     Raises
     ------
     InputError
-        Nothing that can be read, an option that the reader does not have, or a fault that the reader names.
+        The path cannot be read, the reader does not have an option, or it finds a fault in a file.
     """
     path = Path(path)
     if "\0" in str(path):
@@ -91,10 +91,10 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
 
 
 def holds_recordings(path: str) -> bool:
-    """Return whether a path is a folder with recordings in itself, of one file each, so that it needs no splits."""
+    """Return whether a path is a folder that holds files of single recordings itself, so that it needs no splits."""
     try:
         return os.path.isdir(path) and any(os.path.splitext(n)[1].lower() in SINGLE_READERS for n in os.listdir(path))
-    except (OSError, ValueError):  # it is refused by name where it is read
+    except (OSError, ValueError):  # `read` will refuse it by name
         return False
 
 
@@ -125,7 +125,7 @@ def _read_folder(folder: Path, split: str | None, options: dict[str, Any]) -> Re
 
 
 def _refuse_files_of_many(folder: Path, files: list[Path]) -> None:
-    """Refuse files in a folder that hold recordings, but many each: nobody would see that they are left out."""
+    """Refuse a folder with files of many recordings each, which would be left out without a word."""
     if files:
         raise InputError(
             f"{folder}: {files[0].name} holds many recordings; of a folder {', '.join(SINGLE_READERS)} files are read, "
@@ -134,13 +134,13 @@ def _refuse_files_of_many(folder: Path, files: list[Path]) -> None:
 
 
 def _natural(file: Path) -> list[tuple[int, str]]:
-    """Return a key that puts 2 before 10."""
+    """Return a sort key that takes digits in names as numbers, so that 2 comes before 10."""
     parts = re.split(r"([0-9]{1,18})", file.name)
     return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in parts]
 
 
 def _called(reader: Callable[..., Any], path: Path, options: dict[str, Any]) -> Any:
-    """Return what a reader makes of a file; refuse options that it does not have, and name those it lacks."""
+    """Return what a reader returns for a file; refuse options that it does not have, or the lack of those it needs."""
     own = {name: p for name, p in inspect.signature(reader).parameters.items() if name != "path"}
     unknown = [name for name in options if name not in own]
     if unknown:

@@ -1,8 +1,8 @@
 """The order of a chain's nodes, told from the distances between them.
 
 Two neighbours in a chain are never farther apart than the edge between them; two others come farther apart at some
-time, unless the chain always stays folded. So over the largest distances of the whole recording, the shortest tree
-that joins all nodes is the chain.
+time, unless the chain always stays folded. So the chain is the minimum spanning tree of the nodes by their largest
+distances in the whole recording.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 __all__ = ["apart", "edge_lengths", "followed", "path_through", "robust_wander", "wander"]
 
-PAIR_NUMBERS = 10_000_000  # distances held at once
+PAIR_NUMBERS = 10_000_000  # distances in memory at once: of longer recordings, frames are left out at even intervals
 
 
 def edge_lengths(positions: np.ndarray) -> np.ndarray:
-    """Return (T, N - 1) of (T, N, 3) [m]."""
+    """Return the lengths (T, N - 1) [m] of a chain's edges, for nodes (T, N, 3)."""
     return np.linalg.norm(np.diff(positions, axis=1), axis=2)
 
 
@@ -28,15 +28,18 @@ def wander(positions: np.ndarray) -> np.ndarray:
 
 
 def robust_wander(positions: np.ndarray) -> np.ndarray:
-    """Return `wander` as a few frames of gaps and spikes leave it: from the median distance to the median, (N - 1,)."""
+    """Return `wander` (N - 1,) by medians, which a few frames of gaps and spikes do not change."""
     lengths = edge_lengths(positions)
     middle = np.nanmedian(lengths, axis=0)
-    spread = 1.4826 * np.nanmedian(np.abs(lengths - middle), axis=0)  # the standard deviation, if it were normal
+    spread = 1.4826 * np.nanmedian(np.abs(lengths - middle), axis=0)  # equal to a normal standard deviation
     return spread / np.maximum(middle, np.finfo(float).tiny)
 
 
 def apart(positions: np.ndarray) -> np.ndarray:
-    """Return how far apart each pair of nodes comes, (N, N) [m]: in all frames but the tenth with most, for spikes."""
+    """Return the largest distance of each pair of nodes, (N, N) [m].
+
+    It is the 0.9 quantile over the frames, since spikes would decide the maximum.
+    """
     frames, nodes, _ = positions.shape
     stride = -(-frames * nodes**2 // PAIR_NUMBERS)
     some = positions[::stride]
@@ -45,14 +48,14 @@ def apart(positions: np.ndarray) -> np.ndarray:
 
 
 def path_through(distances: np.ndarray) -> np.ndarray | None:
-    """Return the nodes (N,) along the shortest tree that joins them, None where it branches.
+    """Return the nodes (N,) in their order along the minimum spanning tree for distances (N, N); None if it branches.
 
-    Of the two ends, the one with the lower number comes first.
+    Of the two ends, the one with the lower number comes first. None, too, where two nodes are never seen together.
     """
     nodes = len(distances)
-    if not np.isfinite(distances).all():  # two nodes that are never seen together
+    if not np.isfinite(distances).all():
         return None
-    # the tree leaves out entries of zero, which two markers in one place would have
+    # scipy takes zeros as missing edges, and two markers in one place have a distance of zero
     tree = minimum_spanning_tree(np.maximum(distances, np.finfo(float).tiny)).tocoo()
     neighbours: list[list[int]] = [[] for _ in range(nodes)]
     for a, b in zip(tree.row.tolist(), tree.col.tolist(), strict=True):
@@ -67,9 +70,10 @@ def path_through(distances: np.ndarray) -> np.ndarray | None:
 
 
 def followed(positions: np.ndarray) -> np.ndarray:
-    """Return (T, N) which entry of each frame is which node, the nodes numbered as in frame 0.
+    """Return which entry of each frame is which node, (T, N), the nodes numbered as in frame 0.
 
-    Each frame's places are given to the nodes of the frame before such that they move least.
+    The entries of a frame are assigned to the nodes such that the squares of the moves since the frame before sum to
+    the least.
     """
     order = np.empty(positions.shape[:2], dtype=np.int64)
     order[0] = np.arange(positions.shape[1])

@@ -1,4 +1,4 @@
-"""What is asked of any file before it is read, and how its faults are told."""
+"""Checks of a data file before it is read, and errors of reading it in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["refuse_oversized", "refuse_what_is_no_file", "short_error"]
 
 
 def refuse_what_is_no_file(path: Path) -> None:
-    """Refuse folders, pipes and devices, which cannot be read to their end, and what may not be read."""
+    """Refuse a path that is no plain file, such as a pipe, which has no end, or a file that may not be read."""
     try:
         if not path.is_file():
             raise InputError(f"{path}: {'not a plain file' if path.exists() else 'no such file or folder'}")
@@ -25,7 +25,7 @@ def refuse_what_is_no_file(path: Path) -> None:
 
 
 def refuse_oversized(path: Path, needed: float) -> None:
-    """Refuse a file that takes more than half of the free memory once it is read."""
+    """Refuse a file whose content takes `needed` bytes, if these are more than half of the free memory."""
     free = available_bytes(torch.device("cpu"))
     if needed > free / 2:
         raise InputError(
@@ -35,6 +35,6 @@ def refuse_oversized(path: Path, needed: float) -> None:
 
 
 def short_error(error: BaseException) -> str:
-    """Return what an error says in one short line."""
+    """Return the text of an error as one line of about 200 characters at most."""
     line = re.sub(r"<[^<>]* at 0x[0-9a-f]+>", "what is no number", " ".join(str(error).split()))
     return line[:200] if line and not isinstance(error, LookupError) else f"{type(error).__name__} {line[:200]}".strip()

@@ -12,7 +12,7 @@ __all__ = ["fill_gaps"]
 
 
 def fill_gaps(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules, name: str) -> list[str]:
-    """Fill gaps and spikes of a recording (T, N, 3), in place, and mark them invalid; return what was filled."""
+    """Fill gaps and spikes of a recording (T, N, 3), in place, and mark them invalid; return messages about them."""
     seen = np.isfinite(positions).all(2)
     kept = seen.copy()
     if rules.despike_speed is not None:
@@ -37,7 +37,7 @@ def fill_gaps(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules,
 
 
 def _kept(track: np.ndarray, seen: np.ndarray, reach: float, rules: Rules, name: str, node: int) -> np.ndarray:
-    """Return which frames of a node to believe, (T,) bool."""
+    """Return the frames of a node to believe, (T,) bool: those in which it moves by at most `reach` [m] a frame."""
     frames = np.flatnonzero(seen)
     ways = np.linalg.norm(np.diff(track[frames], axis=0), axis=1)
     fast = np.flatnonzero(ways > reach * np.diff(frames))

@@ -10,11 +10,11 @@ from training.data.rules import Rules
 
 __all__ = ["put_in_order"]
 
-MOST_NODES = 1000  # whose order is looked for: that takes the square of their number
+MOST_NODES = 1000  # beyond which the order is not looked for, as the work grows with the square of their number
 
 
 def put_in_order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: tuple[str, ...]) -> list[str]:
-    """Put the nodes of all recordings (K, T, N, 3) into the order of the chain, in place; return what was moved."""
+    """Put the nodes of all recordings (K, T, N, 3) into the order of the chain, in place; return messages of that."""
     if rules.order == "trust":
         return []
     if positions.shape[2] > MOST_NODES:
@@ -24,7 +24,7 @@ def put_in_order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: 
         )
     orders = {}
     aparts = [chain_path.apart(recording) for recording in positions]
-    # told from all recordings, if they share an order: one alone may always be folded somewhere
+    # the order by all recordings, if they share one: a single recording may stay folded somewhere all the time
     shared = chain_path.path_through(np.fmax.reduce(aparts))
     for k, name in enumerate(names):
         order = _found_order(positions[k], aparts[k], shared, rules, name)
@@ -41,14 +41,17 @@ def put_in_order(positions: np.ndarray, valid: np.ndarray, rules: Rules, names: 
 def _found_order(
     positions: np.ndarray, apart: np.ndarray, shared: np.ndarray | None, rules: Rules, name: str
 ) -> np.ndarray | None:
-    """Return (T, N) which entry is which node of the chain, None where they stand in order or nothing can be said."""
+    """Return which entry of each frame is which node of the chain, (T, N); None where they may stay as they are.
+
+    `apart` (N, N) are the largest distances in this recording, `shared` (N,) is the order that all recordings tell.
+    """
     given = np.arange(positions.shape[1])
     own = chain_path.path_through(apart)
     if own is not None and (own == given).all():
         return None
     constant = [path for path in (given, shared, own) if path is not None and _constant(positions[:, path], rules)]
     shortest = min((_length(path, apart) for path in constant), default=0.0)
-    # the given order has the benefit of the doubt, and then that of all recordings
+    # in doubt the order stays as given, or else is that of all recordings
     path = next((path for path in constant if not _clearly_longer(path, apart, shortest)), None)
     if path is given:
         return None
@@ -64,7 +67,7 @@ def _found_order(
 
 
 def _followed_order(positions: np.ndarray, rules: Rules, name: str) -> np.ndarray:
-    """Return (T, N) where the nodes change places from frame to frame."""
+    """Return which entry is which node, (T, N), where nodes change places from frame to frame; refuse where unclear."""
     refusal = f"{name}: the nodes do not stand in the order of the chain, and it cannot be decided"
     if not np.isfinite(positions).all():
         raise InputError(f"{refusal}: places change from frame to frame and there are gaps; expected whole frames")
@@ -90,8 +93,9 @@ def _length(path: np.ndarray, apart: np.ndarray) -> float:
 def _clearly_longer(path: np.ndarray, apart: np.ndarray, shortest: float) -> bool:
     """Whether a chain is longer than the shortest one by more than half a usual edge.
 
-    Two neighbours with an edge l between them that changed places make it longer by up to 2 l, by l at an end. So short
-    edges may stand the wrong way round unnoticed; but real cables bend so sharply in a gripper that those seem to.
+    Two neighbours that changed places, with an edge l between them, make the chain longer by up to 2 l, or l at an end.
+    So a swap at a short edge may pass unnoticed; but a stricter bound would find swaps where there are none, as real
+    cables bend sharply in a gripper.
     """
     return _length(path, apart) - shortest > 0.5 * shortest / (len(path) - 1)
 
@@ -99,8 +103,8 @@ def _clearly_longer(path: np.ndarray, apart: np.ndarray, shortest: float) -> boo
 def _agree_on_first_end(positions: np.ndarray, orders: dict[int, np.ndarray], names: tuple[str, ...]) -> None:
     """Turn orders around, in place, so that the same end comes first in all recordings.
 
-    It is told by the lengths of the edges, against a recording that came in order; where all came out of order alike,
-    there is nothing to tell.
+    The lengths of the edges are compared with those of a recording that came in order, or else of the first one. An
+    order that is the same as in that first one is left as it is.
     """
     first = next((k for k in range(len(names)) if k not in orders), 0)
     given = np.tile(np.arange(positions.shape[2]), (positions.shape[1], 1))
@@ -110,7 +114,7 @@ def _agree_on_first_end(positions: np.ndarray, orders: dict[int, np.ndarray], na
             continue
         lengths = _lengths(positions[k], order)
         as_found, turned = (float(np.abs(x - reference).sum()) for x in (lengths, lengths[::-1]))
-        # a chain alike from both ends differs by noise only, both ways
+        # if both ends are alike, the lengths differ by noise only, either way round
         if max(as_found, turned) < 0.01 * reference.sum() or min(as_found, turned) > 0.5 * max(as_found, turned):
             raise InputError(
                 f"{names[k]}: which end of the chain comes first cannot be told: its edges are alike from both ends; "

@@ -22,7 +22,7 @@ __all__ = ["read_npz"]
 
 
 def read_npz(path: Path, split: str | None = None, inputs: tuple[str, ...] = ()) -> Recordings:
-    """Return the recordings of a split, and inputs by name; without the split's name, of the only one there is.
+    """Return the recordings of a split with the named inputs; `split` None takes the only split of the archive.
 
     Raises
     ------
@@ -88,21 +88,21 @@ def _inputs(
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of an archive whose checksums are right."""
+    """Return all arrays of an archive by key; refuse one that is damaged or holds objects."""
     try:
         with zipfile.ZipFile(path) as archive:
             refuse_oversized(path, 2 * sum(member.file_size for member in archive.infolist()))
             return {member.filename.removesuffix(".npy"): _array(archive, member) for member in archive.infolist()}
     except InputError:
         raise
-    except Exception as error:  # a broken archive may raise anything; it is told, not hidden
+    except Exception as error:  # a broken archive may raise anything; the message says what
         raise InputError(
             f"{path}: not an archive of plain numbers: {short_error(error)}; save float arrays by numpy.savez"
         ) from error
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    content = archive.read(member)  # to its end, where its checksum is looked at
+    content = archive.read(member)  # to its end, where zipfile compares its checksum
     file = io.BytesIO(content)
     array = np.lib.format.read_array(file, allow_pickle=False)
     if not len(content) == member.file_size == file.tell():

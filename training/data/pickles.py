@@ -1,7 +1,8 @@
 """Recordings from pickles of plain numbers: a list of T frames, each (3, N) [m].
 
-A pickle is a program, and an unknown one may do anything. So nothing that it names is ever called: lists, tuples and
-numbers need no names, and the few names that NumPy writes for arrays of floats stand here for pieces of data.
+A pickle is a program, and an unknown one may do anything. So nothing that it names is ever imported or called: lists,
+tuples and numbers need no names, and for the few names that NumPy writes for arrays of floats there are stand-ins here,
+which hold plain data.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from training.data.stacking import Single
 __all__ = ["read_pickle"]
 
 
-BYTES_A_BYTE = 10  # of a file: a float of 9 bytes becomes an object of 24 and two references
+BYTES_A_BYTE = 10  # in memory for a byte of the file: a float of 9 bytes becomes an object of 24 and two references
 
 
 class _Dtype:
-    """What stands for numpy.dtype: one of two kinds of float, and its byte order."""
+    """Stand-in for numpy.dtype: float32 or float64, and its byte order."""
 
     def __init__(self, code: Any, *_) -> None:
         if code not in ("f4", "f8"):
@@ -39,12 +40,12 @@ class _Dtype:
         self.order = order
 
     def array(self, data: Any) -> np.ndarray:
-        """Return the numbers in bytes."""
+        """Return the numbers in some bytes, as float64."""
         return np.frombuffer(bytes(data), np.dtype(self.order + self.code)).astype(np.float64)
 
 
 class _Array:
-    """What stands for numpy.ndarray: its shape and bytes come afterwards, or at once."""
+    """Stand-in for numpy.ndarray, with values from the start or, as NumPy pickles them, by `__setstate__`."""
 
     def __init__(self, values: np.ndarray | None = None) -> None:
         self.values = values
@@ -69,13 +70,13 @@ def _scalar(dtype: _Dtype, data: bytes) -> float:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return the bytes that old protocols write as text."""
+    """Return the bytes of a text; old protocols of pickles write bytes so."""
     if encoding != "latin1":
         raise InputError(f"bytes in encoding {encoding!r}; expected latin1")
     return text.encode("latin1")
 
 
-# what NumPy 1 and 2 write for arrays and numbers, in protocols 2 to 5
+# the names that NumPy 1 and 2 write for arrays and numbers, in protocols 2 to 5
 STAND_INS: dict[tuple[str, str], Callable] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
@@ -91,7 +92,7 @@ class _Unpickler(pickle.Unpickler):
     """Admits plain numbers in lists, tuples and NumPy arrays; refuses every other name."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what stands for a name; import nothing."""
+        """Return the stand-in for a name, without an import; refuse every other name."""
         try:
             stand_in = STAND_INS[module, name]
         except KeyError:
@@ -100,12 +101,12 @@ class _Unpickler(pickle.Unpickler):
                 f"refused: it asks for {asked[:80]}; expected lists of floats only: do not load it elsewhere unless "
                 "its author is trusted"
             ) from None
-        # a pickle may also set attributes of what it is given: those of a function would outlive it
+        # a pickle may set attributes of a function that it gets: of a new one, as one of this module would keep them
         return stand_in if isinstance(stand_in, type) else lambda *given: stand_in(*given)
 
 
 def read_pickle(path: Path, dt: float) -> Single:
-    """Return the recording of a file; `dt` [s] is not in it.
+    """Return the recording of a file; the file does not hold the time between frames `dt` [s].
 
     Raises
     ------
@@ -118,7 +119,7 @@ def read_pickle(path: Path, dt: float) -> Single:
             content = _Unpickler(file).load()
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
-        except Exception as error:  # a broken pickle may raise anything; it is told, not hidden
+        except Exception as error:  # a broken pickle may raise anything; the message says what
             raise InputError(
                 f"{path}: no pickle of plain numbers, or cut off: {short_error(error)}; write it again"
             ) from error
@@ -126,13 +127,13 @@ def read_pickle(path: Path, dt: float) -> Single:
 
 
 def _positions(content: Any, path: Path) -> np.ndarray:
-    """Return (T, N, 3)."""
+    """Return the positions (T, N, 3) in a pickle's content, a list of T frames."""
     if isinstance(content, _Array):
         content = content.values
     if not isinstance(content, (list, tuple, np.ndarray)) or len(content) == 0:
         raise InputError(f"{path}: expected a list of frames, got {_described(content)}")
     first = _frame(content[0], f"{path}: frame 0")
-    # a pickle can hold one list in many places: a small file, an endless recording
+    # a pickle may refer to one list many times, so that a small file holds an endless recording
     refuse_oversized(path, float(len(content)) * first.nbytes)
     frames = [_frame(values, f"{path}: frame {t}") for t, values in enumerate(content)]
     for t, frame in enumerate(frames):
@@ -145,7 +146,7 @@ def _positions(content: Any, path: Path) -> np.ndarray:
 
 
 def _frame(values: Any, what: str) -> np.ndarray:
-    """Return (N, 3) of a (3, N) nest of plain numbers."""
+    """Return a frame (N, 3) from nested lists (3, N) of plain numbers."""
     plain = _plain(values, what, depth=2)
     try:
         frame = np.asarray(plain, dtype=np.float64)
@@ -157,7 +158,7 @@ def _frame(values: Any, what: str) -> np.ndarray:
 
 
 def _plain(values: Any, what: str, depth: int) -> Any:
-    """Return lists and numbers, stand-ins resolved."""
+    """Return nested lists of numbers, with stand-ins replaced by their arrays; refuse anything else."""
     if isinstance(values, _Array):
         values = values.values
     if isinstance(values, np.ndarray) or (isinstance(values, (float, int)) and not isinstance(values, bool)):
@@ -170,4 +171,4 @@ def _plain(values: Any, what: str, depth: int) -> Any:
 def _described(value: Any) -> str:
     kind = type(value).__name__.removeprefix("_")
     plain = isinstance(value, (str, bytes, int, float, list, tuple, dict))
-    return f"{kind} {reprlib.repr(value)[:40]!r}" if plain else kind  # never longer, however it nests
+    return f"{kind} {reprlib.repr(value)[:40]!r}" if plain else kind  # reprlib is short for any nesting

@@ -21,13 +21,13 @@ SHORTEST_EDGE = 1e-6  # [m]; motion capture tells markers apart that are millime
 
 
 def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
-    """Return recordings that keep the rules, without NaN, and a sentence for each repair of each.
+    """Return recordings that keep the rules, without NaN, and a sentence for each repair.
 
     Parameters
     ----------
-    of_chain : the markers are the nodes of a chain. Else their order and what lies between them say nothing, and gaps
-        may be of any length: what was not seen does not count. Of a chain with branches, whose recordings say what
-        leads where, the order is trusted.
+    of_chain : whether the markers are the nodes of a chain. If not, their order and distances are not checked, and gaps
+        may be of any length, as unseen markers do not count. Of a chain with branches, whose edges the recordings give,
+        the order is trusted.
 
     Raises
     ------
@@ -45,9 +45,9 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
 
 
 def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
-    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and what was repaired.
+    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and messages of repairs.
 
-    So they are what predictions can be compared with: all that was measured, and no place that was not. Arguments and
+    Predictions are compared with these: they hold all that was measured, and nothing that was filled in. Arguments and
     errors are those of `prepared`.
     """
     if rules.nodes is not None and recordings.nodes != rules.nodes:
@@ -74,10 +74,10 @@ def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
 
 
 def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
-    """Divide (T, N, 3) by 1000, in place, where they look like millimetres."""
+    """Divide positions (T, N, 3) by 1000, in place, if they look like millimetres and the rules allow it."""
     # fmax, fmin and the medians leave NaN out
     extents = (np.fmax.reduce(positions, axis=1) - np.fmin.reduce(positions, axis=1)).max(1)
-    extent = float(np.median(extents[np.isfinite(extents)]))  # frames without any marker say nothing
+    extent = float(np.median(extents[np.isfinite(extents)]))  # frames without any marker are left out
     if not extent > rules.max_extent:
         return []
     found = f"{name}: the robot is {extent:.4g} m large: this looks like millimetres or centimetres"
@@ -93,7 +93,7 @@ def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
 
 
 def _refuse_short_edges(positions: np.ndarray, names: tuple[str, ...]) -> None:
-    """Refuse nodes that stand in one place: an edge between them has no direction."""
+    """Refuse neighbouring nodes in one place, as an edge between them has no direction."""
     for k, name in enumerate(names):
         lengths = np.nanmedian(chain_path.edge_lengths(positions[k]), axis=0)
         edge = int(lengths.argmin())

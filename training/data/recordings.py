@@ -28,10 +28,10 @@ class Recordings:
     ----------
     positions : (K, T, N, 3) float64 of the nodes [m], z up; NaN where a marker was not seen (`prepared` fills these).
     dt : time between frames [s].
-    names : one for each recording, all different: the file and what in it.
-    valid : (K, T, N) bool, False where a marker was not seen or its place is repaired: a loss leaves these out.
+    names : one for each recording, all different: the file and the recording in it.
+    valid : (K, T, N) bool, False where a marker was not seen or its place is repaired: losses leave these out.
     inputs : (K, T, C) float64, what was recorded along with the motion (angles of motors, pressures, ...), by default
-        nothing; columns : its C names.
+        nothing; columns : names of the C columns of `inputs`.
     begins : (K,) time of the first frames [s], by default 0.
     edges : (E, 2) long, the nodes that each edge leads from and to, where the robot is a chain with branches: those of
         the chain 0, 1, 2, ... first, then those of branches, from a node that is reached already. By default nothing is
@@ -162,7 +162,7 @@ class Recordings:
 
     @property
     def branched(self) -> bool:
-        """Whether edges are given: the nodes are those of a chain with branches."""
+        """Whether the nodes are those of a chain with branches, whose `edges` are given."""
         return bool(self.edges.numel())
 
     @property
@@ -172,7 +172,7 @@ class Recordings:
         return self.edges if self.branched else torch.stack([ends - 1, ends], dim=1)
 
     def digests(self) -> dict[str, str]:
-        """Return a checksum of each recording by name: of its positions, what of them is valid, and the time step."""
+        """Return a checksum of each recording by name, over all its numbers: positions, valid, dt, inputs and so on."""
         found = {}
         for k, name in enumerate(self.names):
             digest = hashlib.sha256(f"{self.dt!r} {tuple(self.positions.shape[1:])}".encode())
@@ -192,7 +192,7 @@ class Recordings:
 
         Parameters
         ----------
-        index : what picks entries of a tensor of K: a number, a slice, numbers, or a (K,) bool tensor.
+        index : which of the K recordings: a number, a slice, a list of numbers, or a (K,) bool tensor.
         """
         try:
             chosen = torch.arange(len(self), device="cpu")[index].reshape(-1)
@@ -209,7 +209,7 @@ class Recordings:
         )
 
     def followed_by(self, others: Recordings) -> Recordings:
-        """Return these and others of the same robot, as long and with the same inputs, in one."""
+        """Return these recordings followed by others of the same robot, equally long and with the same inputs."""
         return dataclasses.replace(
             self,
             positions=torch.cat([self.positions, others.positions]),
@@ -222,7 +222,7 @@ class Recordings:
     def pieces(self, seconds: float) -> Recordings:
         """Return the recordings cut into equal pieces of so many seconds.
 
-        What is left at their ends is dropped, and so are pieces in which no marker was seen.
+        The remainder at the end of each is dropped, and so are pieces in which no marker was seen.
 
         Parameters
         ----------
@@ -247,15 +247,15 @@ class Recordings:
         return parts.subset(valid.flatten(1).any(1))
 
     def split(self, fraction: float, seed: int) -> tuple[Recordings, Recordings]:
-        """Return the recordings to keep and those to hold out, at least one each; the seed alone decides which.
+        """Return the recordings to train on and those to hold out, at least one each; the seed alone decides which.
 
-        Whole recordings are held out: neighbouring frames are too alike to test on. With a fraction of 0 all are kept,
-        and the same ones stand in for those held out.
+        Whole recordings are held out, as neighbouring frames are too alike to test on. With a fraction of 0 all are
+        trained on, and the same object is returned in place of those held out.
 
         Parameters
         ----------
         fraction : the share to hold out, from 0, and less than 1.
-        seed : of the draw.
+        seed : seed of the random choice.
         """
         if not 0 <= fraction < 1:
             raise InputError(f"fraction to hold out: expected a number from 0 and less than 1, got {fraction}")

@@ -1,4 +1,4 @@
-"""What recordings are expected to be, and which of their faults are repaired."""
+"""`Rules` that recordings have to keep, and which of their faults are repaired."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ LONGEST_GAP = 1_000_000  # frames
 
 @dataclass(frozen=True)
 class Rules:
-    """What is expected, and what happens where it is not so.
+    """What is expected of recordings, and what is done where they differ from it.
 
     Attributes
     ----------
     nodes : expected number of nodes; None takes any.
-    despike_speed : markers are slower than this [m/s]: places that break it are put on the line between their
-        neighbours in time and marked invalid. None believes every speed.
+    despike_speed : largest speed of a marker [m/s]: faster positions are put on the line between their neighbours in
+        time and marked invalid. None believes every speed.
     max_gap : longest run of frames of a marker, not seen or too fast, that is filled so; longer ones are refused.
-    unit_scale : of positions that look like millimetres: "refuse" them or "repair" (divide by 1000).
+    unit_scale : what is done with positions that look like millimetres: "refuse" or "repair" (divide by 1000).
     max_extent : a robot more extended than this [m] looks like millimetres, or centimetres.
     order : what is done with nodes that do not stand in the order of the chain. "refuse" refuses them. "repair" finds
         the order, and refuses where it cannot be decided. Two markers may then change places unnoticed if they are so
         close that an edge keeps its length within `edge_wander` with either of them: look at the messages. "trust" does
         not look: for robots that are no chain or always stay folded.
-    edge_wander : an edge whose length's standard deviation is beyond this share of its mean is no edge: refused.
+    edge_wander : largest standard deviation of an edge's length, as a share of its mean; recordings beyond are refused.
     """
 
     nodes: int | None = None

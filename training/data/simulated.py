@@ -17,7 +17,7 @@ __all__ = ["read_trajectory"]
 
 
 def read_trajectory(path: Path, drop_failed: bool = False) -> Recordings:
-    """Return the robots of a run.
+    """Return a recording of each robot in a trajectory file, with its nodes as markers.
 
     Parameters
     ----------

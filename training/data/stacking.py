@@ -1,4 +1,4 @@
-"""Single recordings put side by side, and the time between their frames."""
+"""Single recordings put together as `Recordings`, and checks of the numbers and clocks that files hold."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Single:
 
     Attributes
     ----------
-    positions : (T, N, 3) float64 [m]; dt : time between frames [s]; begin : time of the first one [s].
-    inputs : (T, C) float64 of the `columns` that were asked for.
+    positions : (T, N, 3) float64 [m]; dt : time between frames [s]; begin : time of the first frame [s].
+    inputs : (T, C) float64 of the `columns` that were asked for; None without.
     """
 
     name: str
@@ -42,7 +42,7 @@ def recordings_of(
     begins: Sequence[float] | None = None,
     edges: np.ndarray | None = None,
 ) -> Recordings:
-    """Return recordings (K, T, N, 3) with inputs (K, T, C), whose nodes are valid wherever they were seen."""
+    """Return recordings of positions (K, T, N, 3) and inputs (K, T, C), whose nodes are valid where they are finite."""
     tensor = torch.from_numpy(np.ascontiguousarray(positions, dtype=np.float64))
     more: dict[str, Any] = {}
     if columns:
@@ -55,12 +55,12 @@ def recordings_of(
 
 
 def stacked(singles: Sequence[Single], truncate: bool = False, pad: bool = False) -> Recordings:
-    """Return single recordings side by side.
+    """Return single recordings as one `Recordings`.
 
     Parameters
     ----------
     truncate : cut all to the shortest.
-    pad : go on with the shorter ones to the end of the longest: nothing is seen there, and inputs stay what they were.
+    pad : continue the shorter ones to the length of the longest: no marker is seen there, and the last inputs stay.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def stacked(singles: Sequence[Single], truncate: bool = False, pad: bool = False
                 f"{single.name}: {single.positions.shape[1]} nodes, but {first.name} has {first.positions.shape[1]}; "
                 "expected recordings of the same robot: keep others in another folder"
             )
-        # time columns are rounded: the same clock need not give the same last digits
+        # time columns are rounded, so equal clocks may differ in the last digits
         if abs(single.dt - first.dt) > 1e-3 * first.dt:
             raise InputError(
                 f"{single.name}: {single.dt} s between frames, but {first.name} has {first.dt} s; expected the same: "
@@ -100,13 +100,13 @@ def stacked(singles: Sequence[Single], truncate: bool = False, pad: bool = False
 
 
 def _of_length(values: np.ndarray, frames: int, rest: float | None = None) -> np.ndarray:
-    """Return so many frames of values (T, ...); `rest` stands where there are no more, or the last ones go on."""
+    """Return so many frames of values (T, ...), continued by `rest`, or else by the last frame."""
     more = np.repeat(values[-1:], max(frames - len(values), 0), axis=0)
     return np.concatenate([values[:frames], more if rest is None else np.full_like(more, rest)])
 
 
 def number_array(values: Any, what: str) -> np.ndarray:
-    """Return the float64 array of what a file holds; refuse what is no array of real numbers."""
+    """Return an array of a file as float64; refuse one that does not hold real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError(f"{what}: expected real numbers, got dtype {array.dtype}: save a float array")
@@ -121,7 +121,7 @@ def time_step(time: np.ndarray, source: str) -> float:
     InputError
         The clock stands still, runs back, jumps over frames or ticks unevenly.
     """
-    with np.errstate(over="ignore"):  # times of 1e308 are told below
+    with np.errstate(over="ignore"):  # times of 1e308 are refused below
         steps = np.diff(time)
     if len(steps) == 0:
         raise InputError(f"{source}: {len(time)} frames; expected at least 3: leave this recording out")

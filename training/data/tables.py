@@ -20,9 +20,9 @@ __all__ = ["read_table"]
 
 # x0 or marker_0_x
 COLUMN = re.compile(r"(?P<axis>[xyz])(?P<node>[0-9]{1,6})|marker_(?P<marker>[0-9]{1,6})_(?P<of>[xyz])")
-# what begins as these do, and is none of them
+# names that begin like those and do not match them: misspelt ones
 MISNAMED = re.compile(r"[xyz][0-9]|marker")
-BYTES_A_BYTE = 10  # of a file: each cell is an object of 60 bytes before it is a number
+BYTES_A_BYTE = 10  # in memory for a byte of the file: each cell is an object of 60 bytes before it is a number
 
 
 def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
@@ -30,8 +30,8 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
 
     Parameters
     ----------
-    inputs : names of the columns that hold inputs; then others are left out, but for those whose names begin
-        like markers.
+    inputs : names of the columns that hold inputs. With inputs, unknown columns are ignored, unless their names begin
+        like those of markers; without, they are refused.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            numbered = [(reader.line_num, row) for row in reader if row]  # as in the file, whose blank ones count
+            numbered = [(reader.line_num, row) for row in reader if row]  # numbers of the file's lines, blank ones too
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a table of text: {error}; expected comma separated values") from error
     rows = dict(numbered)
@@ -62,7 +62,7 @@ def read_table(path: Path, inputs: tuple[str, ...] = ()) -> Single:
 
 
 def _input(named: list[str], name: str, path: Path) -> int:
-    """Return the column of an input, whose name is spelt as in the header, capitals and all."""
+    """Return the index of an input's column, whose name has to be spelt as in the header, capitals included."""
     if name not in named:
         raise InputError(
             f"{path}: no column {name!r:.80}; expected it among the inputs, spelt as in the header; there are: "
@@ -77,7 +77,7 @@ def _input(named: list[str], name: str, path: Path) -> int:
 
 
 def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.ndarray]:
-    """Return the column of the time and those of the nodes, (N, 3), beside the columns of inputs."""
+    """Return the index of the time's column and those of the nodes' coordinates, (N, 3); inputs are passed over."""
     places: dict[tuple[int, str], int] = {}
     for column, name in enumerate(header):
         if name == "time" or column in inputs:
@@ -106,7 +106,7 @@ def _columns(header: list[str], path: Path, inputs: list[int]) -> tuple[int, np.
 
 
 def _cells(rows: Mapping[int, list[str]], header: list[str], path: Path) -> np.ndarray:
-    """Return (rows, columns) float64, NaN where a cell is empty, of rows by their numbers in the file."""
+    """Return the cells (rows, columns) as float64, NaN where they are empty, of rows by their numbers in the file."""
     cells = np.full((len(rows), len(header)), np.nan)
     for r, (number, row) in enumerate(rows.items()):
         if len(row) != len(header):
@@ -124,7 +124,7 @@ def _cells(rows: Mapping[int, list[str]], header: list[str], path: Path) -> np.n
 
 
 def _number(text: str) -> float:
-    """Return the number; Python would also take 1_0 for ten, and digits of other alphabets."""
+    """Return the number of a cell; refuse 1_0 for ten and digits of other alphabets, which Python would take."""
     if "_" in text or not text.isascii():
         raise ValueError(text)
     return float(text)

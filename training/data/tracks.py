@@ -1,4 +1,4 @@
-"""Single markers followed in time: which frames to believe, and what to put where there is none."""
+"""Tracks of single markers in time: which frames to believe, and how the others are filled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["believable", "filled", "longest_run"]
 
 
 def longest_run(missing: np.ndarray) -> tuple[int, int]:
-    """Return first frame and length of the longest run of True in (T,) bool."""
+    """Return first frame and length of the longest run of True in (T,) bool; zeros without."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]]).astype(np.int8)))
     starts, lengths = edges[::2], edges[1::2] - edges[::2]
     if not len(starts):
@@ -18,16 +18,16 @@ def longest_run(missing: np.ndarray) -> tuple[int, int]:
 
 
 def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | None:
-    """Return which frames of a marker to keep: as many as can be without it ever being too fast.
+    """Return which frames of a marker to keep: as many as possible without it ever being too fast.
 
-    From one kept frame to the next it moves at most `reach` a frame. So a marker that leaves and comes back loses the
-    frames in between, wherever it starts, and one that jumps to stay loses only what a slow way there needs.
+    From one kept frame to the next it moves at most `reach` a frame. So a marker that jumps away and back loses the
+    frames in between, and one that jumps and stays loses only as many as a permitted speed needs for the way.
 
     Parameters
     ----------
     track : (T, 3) [m], NaN where the marker was not seen: never kept.
-    reach : farthest way from one frame to the next [m].
-    max_gap : longest run of frames not kept.
+    reach : longest permitted move from one frame to the next [m].
+    max_gap : longest permitted run of frames that are not kept.
 
     Returns
     -------
@@ -35,12 +35,12 @@ def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | No
     """
     frames = len(track)
     seen = np.isfinite(track).all(1)
-    kept_before = np.full(frames, -1)  # most frames kept up to and with this one; -1: cannot be reached
+    kept_before = np.full(frames, -1)  # most frames kept up to this one and with it; -1: it cannot be kept
     previous = np.full(frames, -1)
     for t in np.flatnonzero(seen).tolist():
         if t <= max_gap:
             kept_before[t] = 1
-        earlier = np.arange(t - 1, max(t - max_gap - 2, -1), -1)  # nearest first: it wins among equals
+        earlier = np.arange(t - 1, max(t - max_gap - 2, -1), -1)  # nearest first, as argmax takes the first of equals
         far = np.linalg.norm(track[t] - track[earlier], axis=1) > reach * (t - earlier)
         score = np.where(far | ~seen[earlier], -1, kept_before[earlier])
         if len(score) and score.max() > 0 and score.max() + 1 > kept_before[t]:
@@ -58,9 +58,9 @@ def believable(track: np.ndarray, reach: float, max_gap: int) -> np.ndarray | No
 
 
 def filled(track: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return (T, 3) with frames not kept put on the line between their kept neighbours; at an end the last is held.
+    """Return the track (T, 3) with frames that are not kept interpolated between kept ones, and held at the ends.
 
-    Of a track with no frame kept all are zero: no place at all, which nothing may be read from.
+    A track of which no frame is kept is zero, so that it is finite; nothing may be read from it.
     """
     if not kept.any():
         return np.zeros_like(track)

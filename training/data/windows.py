@@ -19,15 +19,15 @@ __all__ = ["Window", "WindowSampler", "Windows", "gather", "windows"]
 
 @dataclass(frozen=True)
 class Window:
-    """Some windows of recordings, as a system gets them to predict from.
+    """B windows of recordings, of F frames each: what a system predicts from, and is compared with.
 
     Attributes
     ----------
     positions : (B, F, M, 3) of the markers [m]; valid : (B, F, M) bool, where they were seen.
     inputs : (B, F, C) what was recorded along with the motion.
     time : (B,) of the first frames [s].
-    history : what the system knows of the motion before (see `System.history`), (B, ...) by name.
-    start : (B, S) what is fitted of each start (see `System.start_size`).
+    history : (B, ...) by name, what the system knows of the motion before (see `System.history`).
+    start : (B, S) fitted start of each window (see `System.start_size`); None without.
     """
 
     positions: Tensor
@@ -43,7 +43,7 @@ class Window:
         return self.positions.shape[1]
 
     def to(self, device: torch.device) -> Window:
-        """Return them on a device."""
+        """Return the windows on a device."""
         tensors = {name: getattr(self, name).to(device) for name in ("positions", "valid", "inputs", "time")}
         history = {name: value.to(device) for name, value in self.history.items()}
         return Window(**tensors, history=history, start=None if self.start is None else self.start.to(device))
@@ -55,12 +55,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows start: each has some frames to start from and `steps` to predict.
+    """The starts of W windows, each with some frames to start from and `steps` to predict.
 
     Attributes
     ----------
-    recording, first : (W,) long, the recording and its first frame in the window.
-    steps : frames to predict; given : frames to start from.
+    recording, first : (W,) long, the recording of each window and the frame in which it begins.
+    steps : number of frames to predict; given : number of frames to start from.
     """
 
     recording: Tensor
@@ -85,15 +85,15 @@ def windows(
     measured: bool = True,
     anywhere: bool = True,
 ) -> Windows:
-    """Return the windows of all recordings, in order; those in which no marker is seen after the start are left out.
+    """Return the windows of all recordings, in order, without those in which no marker is seen after the start.
 
     Parameters
     ----------
-    steps : frames to predict.
-    stride : frames from one start to the next in a recording; without it, windows start at every frame.
-    given : frames to start from: two for places and velocities.
-    measured : windows start only where all nodes are valid in these: a wrong start would spoil all that follows.
-    anywhere : False: they start with the recordings only.
+    steps : number of frames to predict.
+    stride : frames from one start to the next in a recording; None: windows start at every frame.
+    given : number of frames to start from: two for positions and velocities.
+    measured : whether windows start only where all nodes are valid in these, as a wrong start would spoil the rest.
+    anywhere : whether windows start anywhere in a recording, not only at its first frame.
     """
     stride = 1 if stride is None else stride
     if steps < 1 or stride < 1:
@@ -123,7 +123,7 @@ def windows(
 
 
 class WindowSampler:
-    """Batches of windows without end: each epoch in an order of its own, which the seed alone decides.
+    """An endless iterator of batches of windows, shuffled anew in each epoch by the seed alone.
 
     Several ranks draw the same global batch and each returns its contiguous part: together they see what one rank
     alone would. A batch may reach into the next epoch, so none is short.
@@ -133,7 +133,7 @@ class WindowSampler:
     windows : to draw from.
     batch : size of the global batch; `world` must divide it.
     seed : of the order.
-    rank, world : which part of how many to return.
+    rank, world : index of this process among how many.
     """
 
     def __init__(self, windows: Windows, batch: int, seed: int, rank: int = 0, world: int = 1):
@@ -146,7 +146,7 @@ class WindowSampler:
                 f"WindowSampler: the global batch {batch} does not divide among {world} ranks: take a multiple"
             )
         self.windows, self.batch, self.seed, self.rank, self.world = windows, batch, seed, rank, world
-        self._drawn = 0  # windows, since the start
+        self._drawn = 0  # windows drawn so far, over all ranks
         self._epoch, self._order = -1, torch.empty(0, dtype=torch.long, device="cpu")
 
     def __iter__(self) -> WindowSampler:
@@ -164,18 +164,18 @@ class WindowSampler:
         """Return the index () of the window at a place in the endless sequence."""
         epoch, within = divmod(place, len(self.windows))
         if epoch != self._epoch:
-            # SeedSequence mixes: seed 0 in epoch 1 is not seed 1 in epoch 0
+            # SeedSequence mixes the two, so that seed 0 in epoch 1 differs from seed 1 in epoch 0
             mixed = int(np.random.SeedSequence([self.seed, epoch]).generate_state(1, np.uint64)[0] >> np.uint64(1))
             generator = torch.Generator().manual_seed(mixed)
             self._epoch, self._order = epoch, torch.randperm(len(self.windows), generator=generator, device="cpu")
         return self._order[within]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the sequence stands; the same for all ranks, and for any number of them."""
+        """Return the position in the sequence, the same for all ranks and for any number of them."""
         return {"drawn": self._drawn, **self._sequence()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where the sequence stood; refuse the state of another one."""
+        """Continue from a saved position; refuse that of another sequence."""
         for name, own in self._sequence().items():
             if state[name] != own:
                 raise InputError(
@@ -184,7 +184,7 @@ class WindowSampler:
         self._drawn = state["drawn"]
 
     def _sequence(self) -> dict[str, int]:
-        """Return what decides the sequence."""
+        """Return the numbers that decide the sequence."""
         return {
             "seed": self.seed,
             "batch": self.batch,
@@ -194,12 +194,12 @@ class WindowSampler:
 
 
 def gather(recordings: Recordings, recording: Tensor, first: Tensor, frames: int) -> Window:
-    """Return windows.
+    """Return the windows of recordings that begin at some frames.
 
     Parameters
     ----------
-    recording, first : (b,) long, the recording and its first frame in the window.
-    frames : of each window.
+    recording, first : (b,) long, the recording of each window and the frame in which it begins.
+    frames : number of frames of each window.
     """
     if frames < 1 or not 0 <= int(first.min()) <= int(first.max()) <= recordings.frames - frames:
         raise InputError(
