@@ -1,1 +1,1 @@
-"""What is fitted: robots from scenes or between markers, with trained constants and learned terms."""
+"""The systems that are fitted: robots from scenes, rods between markers, and a network without physics."""

@@ -1,4 +1,4 @@
-"""Constants that training changes, by name, and what is known of them before anything is measured."""
+"""Constants of a model that training changes, and their priors: the entries of `[constants]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["AddedMass", "Named", "Trained"]
 
 @dataclass(frozen=True)
 class Named:
-    """Constants by name, of a model and of what stands around it; what `torchdismech.trainable` changes."""
+    """Constants by name, of a model and of modules around it, in the form that `torchdismech.trainable` takes."""
 
     places: Mapping[str, Place]
     dtype: torch.dtype
@@ -25,12 +25,12 @@ class Named:
     not_negative: tuple[str, ...] = ()
 
     def constants(self) -> dict[str, Place]:
-        """Return each as (module, attribute)."""
+        """Return the place of each constant by name: (module, attribute)."""
         return dict(self.places)
 
 
 class AddedMass(nn.Module):
-    """Masses on top of those of a body: register it as parametrization of `body.mass`.
+    """Masses of nodes on top of a body's: a parametrization to be registered on `body.mass`.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class AddedMass(nn.Module):
         self.register_buffer("mass", nodes.new_zeros(len(nodes)), persistent=False)
 
     def forward(self, base: Tensor) -> Tensor:
-        """Return the masses (.., n) of all dofs."""
+        """Return the masses (.., n) of all dofs, with those added on the nodes' positions."""
         nodes = self.mass.repeat_interleave(3, dim=-1)
         return base + nn.functional.pad(nodes, (0, base.shape[-1] - nodes.shape[-1]))
 
@@ -52,12 +52,19 @@ class AddedMass(nn.Module):
 class Trained(nn.Module):
     """One entry of `[constants]`: a factor or a shift of some tensors, and its prior.
 
+    Making one registers the factor or shift on the tensors.
+
     Parameters
     ----------
-    named : where tensors are found.
+    named : the constants that there are, by name.
     name : of the entry.
     constant : the entry.
-    counts : how many elements each tensor is given for, where that is not its last dimension.
+    counts : number of elements of the constants of elastic terms, by name; such a tensor may hold one number for all.
+
+    Attributes
+    ----------
+    mask : shaped as the parameter, 1 where it may change and 0 elsewhere.
+    center, spread : mean and standard deviation of the parameter's prior, shaped as it is; infinite without a prior.
     """
 
     mask: Tensor
@@ -85,7 +92,7 @@ class Trained(nn.Module):
 
     @property
     def parameter(self) -> nn.Parameter:
-        """What the optimiser changes: the logarithm of a factor, or a shift in its units."""
+        """The parameter that the optimiser changes: the logarithm of a factor, or a shift in its units."""
         return next(self.change.parameters())
 
     @property
@@ -100,19 +107,19 @@ class Trained(nn.Module):
         return value[value != 0] if self.constant_kind == "factor" and bool((value == 0).any()) else value
 
     def for_robots(self, moves: Tensor) -> Tensor:
-        """Return the parameter for each of B robots, off the present one by moves (B, numbers of it)."""
+        """Return the parameter for each of B robots: the present value plus the robot's row of `moves` (B, P)."""
         own, at = self.parameter.detach(), self._robots_at
         row = (*own.shape[:at], *own.shape[at + (at > 0) :]) if own.dim() else (1,) * self._dimensions
         return own + moves.view(-1, *row).movedim(0, at)
 
     def penalty(self) -> Tensor:
-        """Return half the sum of squares of the distances from the prior's mean, in its standard deviations."""
+        """Return half the sum of squared deviations from the prior's mean, in its standard deviations."""
         off = (self.parameter - self.center) / self.spread
         return 0.5 * (off.square() * self.mask).sum()
 
     @property
     def has_prior(self) -> bool:
-        """Whether anything is known before."""
+        """Whether any number of the entry has a prior."""
         return bool(self.spread.isfinite().any())
 
 
@@ -126,7 +133,10 @@ def _found(named: Named, name: str, tensors: list[str]) -> list[Place]:
 
 
 def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of what is trained."""
+    """Return the shape of the parameter: () for one number, else that of one robot's elements.
+
+    A tensor over time has a dimension of 1 for robots after that of time.
+    """
     if constant.per == "all":
         return ()
     tensor = constant.tensors[0]
@@ -139,7 +149,7 @@ def _shape(named: Named, name: str, constant: Constant, counts: Mapping[str, int
 
 
 def _change(named: Named, name: str, constant: Constant, shape: tuple[int, ...]) -> nn.Module:
-    """Let a factor or a shift make the tensors of an entry, and return it; refuse in the words of configs."""
+    """Register a factor or a shift on the tensors of an entry, and return its module; refuse in words of the config."""
     try:
         if constant.unit is None:
             return trainable.scaled(named, constant.tensors, shape)
@@ -151,9 +161,9 @@ def _change(named: Named, name: str, constant: Constant, shape: tuple[int, ...])
 
 
 def _layout(named: Named, name: str, constant: Constant) -> tuple[int, int]:
-    """Return which dimension of the tensors is that of robots, and how many others they have, one at least.
+    """Return the tensors' dimension of robots, and the number of their other dimensions, one at least.
 
-    Refuse tensors in one entry of which these differ, as a list and a table: no change goes with both.
+    Refuse an entry whose tensors differ in these, as a list and a table do: one parameter does not fit both.
     """
     places = {t: named.places[t] for t in constant.tensors}
     found = {t: (_robot_dimension(place), len(_row(place)) or 1) for t, place in places.items()}
@@ -166,12 +176,12 @@ def _layout(named: Named, name: str, constant: Constant) -> tuple[int, int]:
 
 
 def _robot_dimension(place: Place) -> int:
-    """Return which dimension of a tensor is that of robots: the first, but of what is given over time the second."""
+    """Return the dimension of robots in a tensor: 0, or 1 where the first dimension is time."""
     return getattr(place[0], "robot_dimension", 0)
 
 
 def _give_robots_a_dimension(place: Place) -> None:
-    """Give a tensor over time (T, ..) a dimension of robots (T, 1, ..), as a change for single ones has it."""
+    """Give a tensor over time (T, ..) a dimension of robots (T, 1, ..), so that changes of single robots fit."""
     own, at = getattr(*place), _robot_dimension(place)
     if at and own.dim() < 2 + at:
         own.data = own.data.unsqueeze(at)
@@ -199,7 +209,7 @@ def _mask(name: str, constant: Constant, parameter: Tensor) -> Tensor:
 
 
 def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of the parameter before anything is measured, shaped as it is."""
+    """Return mean and standard deviation of the parameter's prior, shaped as it is; 0 and infinity without one."""
     elements = range(parameter.numel()) if constant.elements is None else constant.elements
     count, where = len(elements), torch.tensor(elements, dtype=torch.long, device="cpu")
     given: dict[str, Tensor] = {}
@@ -219,7 +229,7 @@ def _prior(name: str, constant: Constant, parameter: Tensor, base: Tensor) -> tu
     if "spread" in given:
         spread[where] = given["spread"] if factor else given["spread"] / float(constant.unit or 1)
     if "mean" in given:
-        one = (base[base != 0] if factor else base.reshape(-1))[:1]  # a factor keeps zeros
+        one = (base[base != 0] if factor else base.reshape(-1))[:1]  # zeros stay zero under a factor
         own = base.reshape(-1)[where] if base.numel() == parameter.numel() else one.expand(count)
         if factor and bool((given["mean"] * own <= 0).any()):
             raise InputError(

@@ -1,4 +1,4 @@
-"""What drives a robot in each step: columns of the recordings, mapped to fields of `Control` and to constants."""
+"""Drives of a robot: maps from columns of the recordings to fields of `Control` and to constants, in each step."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DriveMap"]
 
 
 class LinearMap(nn.Module):
-    """offset + gain times the columns.
+    """The linear map offset + gain @ columns.
 
     Attributes
     ----------
@@ -39,12 +39,12 @@ class LinearMap(nn.Module):
         self.register_buffer("offset", offset[None, None], persistent=False)
 
     def forward(self, inputs: Tensor, time: Tensor) -> Tensor:
-        """Return (B, F, elements) of inputs (B, F, columns)."""
+        """Return the elements (B, F, elements) for inputs (B, F, columns); time is not used."""
         return inputs @ self.gain.mT + self.offset
 
 
 class DriveMap(nn.Module):
-    """One entry of `[drives]`: what it sets, of which columns, by which map."""
+    """One entry of `[drives]`: the columns that it reads, its map, and the field or constant that it sets."""
 
     def __init__(self, name: str, drive: Drive, model: Model, columns: Sequence[str]):
         super().__init__()
@@ -70,11 +70,14 @@ class DriveMap(nn.Module):
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is a linear map, whose constants go by name."""
+        """Whether the map is linear, so that its gain and offset are constants by name."""
         return isinstance(self.map, LinearMap)
 
     def values(self, inputs: Tensor, time: Tensor) -> Tensor:
-        """Return what is set (B, F, *shape) for inputs (B, F, C) at times (B, F) [s], relative or absolute as said."""
+        """Return the mapped values (B, F, *shape) for inputs (B, F, C) at times (B, F) [s]; zero where not driven.
+
+        `applied` adds them to the model's own values, or puts them in their place.
+        """
         mapped = self.map(inputs[..., self._columns], time)
         expected = (*inputs.shape[:2], len(self._elements))
         if not isinstance(mapped, Tensor) or tuple(mapped.shape) != expected:
@@ -85,7 +88,7 @@ class DriveMap(nn.Module):
         return whole.index_copy(2, index, mapped).unflatten(2, self.shape)
 
     def applied(self, control: Control, value: Tensor) -> Control:
-        """Return the control with a value (B, *shape) of `values` in it."""
+        """Return the control that sets a value (B, *shape), one frame of `values` or between two."""
         model, sets = self._model[0], self.drive.sets
         if sets == "pose":
             return control.replace(pose=self._posed(control, value))
@@ -100,7 +103,7 @@ class DriveMap(nn.Module):
         return control.replace(**{sets: value})
 
     def _own(self, batch: int) -> Tensor | float:
-        """Return the model's own value of a field of a control."""
+        """Return the model's own value of a field of `Control`, to which a relative drive adds."""
         model, sets = self._model[0], self.drive.sets
         if sets == "force":
             return 0.0
@@ -118,7 +121,7 @@ class DriveMap(nn.Module):
         return torch.cat([own[..., :3] + value[..., :3], product(quaternion(value[..., 3:]), own[..., 3:])], dim=-1)
 
     def _shape(self) -> tuple[int, ...]:
-        """Return the shape of what is set for one robot."""
+        """Return the shape of the field or constant that is set, for one robot; refuse one that does not exist."""
         model, sets = self._model[0], self.drive.sets
         if sets in model.places:
             own = getattr(*model.places[sets])
@@ -148,7 +151,7 @@ class DriveMap(nn.Module):
 
 
 def _columns(name: str, drive: Drive, columns: Sequence[str]) -> list[int]:
-    """Return which of the recordings' columns are read."""
+    """Return the indices of the recordings' columns that a drive reads."""
     wanted = list(columns) if drive.columns is None else drive.columns
     lacking = [column for column in wanted if column not in columns]
     if lacking:

@@ -1,4 +1,4 @@
-"""What learning does without physics: nodes moved by a network alone."""
+"""The baseline without physics: nodes of a chain moved by a network alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["FreeSystem"]
 
 
 class FreeSystem(System):
-    """Nodes of a chain moved by a network alone, without a rod."""
+    """Nodes of a chain moved by a network alone, without a rod; `held` (N,) bool are the gripped ones."""
 
     held: Tensor
 
@@ -40,7 +40,7 @@ class FreeSystem(System):
         self.network = models.FreeNodes(lengths, **own)
 
     def group(self, name: str) -> dict[str, nn.Parameter]:
-        """Return the parameters: all are learned."""
+        """Return the parameters of a group by name: all are in "learned"."""
         return dict(self.network.named_parameters()) if name == "learned" else {}
 
     def learned_modules(self) -> dict[str, nn.Module]:
@@ -48,7 +48,7 @@ class FreeSystem(System):
         return {"network": self.network}
 
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
-        """Return what follows the first two frames of a window."""
+        """Return the motion that the network predicts after the first two frames of a window."""
         if checkpoint_every is not None:
             raise InputError("checkpoint_every: the network without physics keeps all steps; leave it out")
         measured = window.positions

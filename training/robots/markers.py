@@ -22,8 +22,9 @@ class MarkerTable(nn.Module):
 
     Attributes
     ----------
-    position, rotation : (3,) or (B, 3) of the scene's origin [m] and axes [rad] in the recordings' frame.
-    weight : (M, N) of the nodes in the place of each marker, before its offset.
+    position, rotation : (3,) or (B, 3), position [m] of the scene's origin and rotation vector [rad] of its axes in the
+        recordings' frame.
+    weight : (M, N) weights of the nodes in each marker's position, before its offset.
     """
 
     position: Tensor
@@ -55,11 +56,11 @@ class MarkerTable(nn.Module):
 
     @property
     def have_offsets(self) -> bool:
-        """Whether some markers are off what they are fixed to."""
+        """Whether some markers have an offset from the point that they are fixed to."""
         return bool(self._offsets)
 
     def offsets(self, after: State, control: Control) -> Mapping[str, Tensor]:
-        """Return by how much markers are off what they are fixed to at a state, (B, M, 3) [m] as "offset"."""
+        """Return the vectors to markers from the points that they are fixed to, (B, M, 3) [m], under "offset"."""
         found = after.q.new_zeros(after.batch, len(self), 3)
         parts = {k: self._offset(point, after, control) for k, point in self._offsets}
         rows = [parts.get(k, found[:, k]) for k in range(len(self))]
@@ -81,14 +82,14 @@ class MarkerTable(nn.Module):
         return (x - origin) @ turn
 
     def _pose(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the scene's axes (3, 3) and origin (3,), or those of each robot, which go with points (B, ..., 3)."""
+        """Return rotation matrix (3, 3) and origin (3,) of the scene, or those of each robot, to broadcast with `x`."""
         turn, between = rotation_matrix(quaternion(self.rotation)), [1] * (x.dim() - 3)
         origin = self.position
         turn = turn if turn.dim() == 2 else turn.view(-1, *between, 3, 3)
         return turn, origin if origin.dim() == 1 else origin.view(-1, *between, 1, 3)
 
     def _offset(self, point: Marker, after: State, control: Control) -> Tensor:
-        """Return how far a marker is from what it is fixed to (B, 3)."""
+        """Return the vector (B, 3) [m] to a marker from the point that it is fixed to."""
         model, offset = self._model[0], after.q.new_tensor(point.offset)
         if point.edge is not None:
             tangent = after.tangent[:, point.edge]
@@ -105,7 +106,7 @@ class MarkerTable(nn.Module):
 
 
 def _weights(point: Marker, model: Model) -> Tensor:
-    """Return the weights (N,) of the nodes in the place of a marker."""
+    """Return the weights (N,) of the nodes in a marker's position."""
     weight = torch.zeros(len(model.nodes), dtype=torch.float64, device="cpu")
     if point.node is not None:
         weight[point.node] = 1
@@ -123,7 +124,7 @@ def _weights(point: Marker, model: Model) -> Tensor:
 
 
 def _refuse_outside(key: str, point: Marker, model: Model) -> None:
-    """Refuse a marker on what the robot does not have."""
+    """Refuse a marker on a node, edge, triangle or clamp that the robot does not have."""
     there = {
         "node": len(model.nodes),
         "edge": len(model.rod_edges),

@@ -1,4 +1,4 @@
-"""Simulated robots with trained constants and learned terms: what rods between markers and scenes have in common."""
+"""Simulated robots with trained constants and learned terms: the base class of `RodSystem` and `SceneSystem`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from training.system import Prediction, System
 
 __all__ = ["PhysicsSystem", "Schedule", "add_terms", "naming_terms"]
 
-STRAINS = {"bend_twist": 3, "stretch": 1}  # how many each spring has
+STRAINS = {"bend_twist": 3, "stretch": 1}  # number of strains of a spring
 Schedule = Callable[[Tensor, Model], Control]
 Observer = Callable[[State, State, Control], Mapping[str, Tensor]]
 
@@ -40,10 +40,10 @@ class PhysicsSystem(System):
     Parameters
     ----------
     config : of the run.
-    model, integrator : what is stepped; learned : terms of it by name (see `add_terms`).
+    model, integrator : the robot, and the method that steps it; learned : its learned terms by name (see `add_terms`).
     dt : time between two frames [s], divided into `substeps`.
     places : constants beside those of the model, by name; modules that hold them are submodules already. Predictions
-        have to take each for single robots, too, behind a dimension B: derivatives for error bars are made so.
+        must also work with a value for each robot, in a first dimension B, as error bars need derivatives so.
     """
 
     def __init__(
@@ -72,18 +72,18 @@ class PhysicsSystem(System):
 
     @abstractmethod
     def start_state(self, window: Window) -> tuple[State, Tensor | None]:
-        """Return the state at the last of the given frames, and with what status (B,) it was found; None if given."""
+        """Return the state at the last of the given frames, and the status (B,) of a search for it, None without."""
 
     @abstractmethod
     def schedule(self, window: Window, state: State) -> Schedule | None:
-        """Return what drives the robot from the last of the given frames on."""
+        """Return the schedule that drives the robot from the last of the given frames on; None for none."""
 
     def observer(self) -> Observer | None:
-        """Return what says of each step what has to be kept beside the nodes, as for `torchdismech.unroll`, if any."""
+        """Return the function for `observe` of `torchdismech.unroll`, which keeps what `seen` needs; None for none."""
         return None
 
     def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
-        """Return the places (B, steps, M, 3) of the markers; by default they are the nodes (B, steps, N, 3)."""
+        """Return the positions (B, steps, M, 3) of the markers; by default they are the nodes (B, steps, N, 3)."""
         return nodes
 
     def shapes(self, nodes: Tensor) -> Tensor | None:
@@ -93,7 +93,7 @@ class PhysicsSystem(System):
     # ---- what they share -----------------------------------------------------------------------------------------
 
     def predict(self, window: Window, checkpoint_every: int | None = None) -> Prediction:
-        """Return what follows the given frames of a window."""
+        """Return the simulated motion after the given frames of a window."""
         steps = window.frames - self.given
         state, settled = self.start_state(window)
         run = unroll(
@@ -113,7 +113,7 @@ class PhysicsSystem(System):
         return Prediction(positions, status, run.iterations.double().mean().item(), self.shapes(nodes.detach()))
 
     def controller(self) -> Any:
-        """Return what closes a loop around the robot; None where nothing does."""
+        """Return the controller, with memory, that closes a loop around the robot; None for none."""
         return None
 
     def group(self, name: str) -> dict[str, nn.Parameter]:
@@ -127,24 +127,27 @@ class PhysicsSystem(System):
         return dict(self.learned.items())
 
     def penalty(self) -> Tensor | None:
-        """Return what the priors of the constants say; None without."""
+        """Return half the sum of squared deviations of the constants from their priors' means; None without priors."""
         parts = [entry.penalty() for entry in self.entries.values() if entry.has_prior]
         return torch.stack(parts).sum() if parts else None
 
     def values(self) -> dict[str, Tensor]:
-        """Return the present values of the trained constants, of the first tensor of each, where it is trained."""
+        """Return the present values of the trained constants by name: the trained elements of each first tensor."""
         return {name: entry.value_of_trained for name, entry in self.entries.items()}
 
     def evaluations(self) -> list[list]:
-        """Return what the model has evaluated."""
+        """Return the model's counts of evaluations, by which it decides when to compile."""
         return self.model.compilation.counts()
 
     def take_evaluations(self, counts: list[list]) -> None:
-        """Go on from what `evaluations` returned."""
+        """Restore the counts that `evaluations` returned before a checkpoint."""
         self.model.compilation.take_counts(counts)
 
     def learned_share(self, window: Window) -> float | None:
-        """Return the root mean square of the learned over that of the elastic forces on free nodes; None without."""
+        """Return the rms of the learned forces over that of the elastic ones, on free nodes at a window's start.
+
+        None without learned forces or energies, and where starts are not measured.
+        """
         if not (self.forces or self._has_learned_energy()) or not self.measured:
             return None
         state, _ = self.start_state(window.to(self.device))
@@ -157,7 +160,7 @@ class PhysicsSystem(System):
         return any(isinstance(t.energy, Sum) and set(t.energy.energies) & set(self.learned) for t in self.model.terms)
 
     def _learned_force(self, state: State) -> Tensor:
-        """Return the sum of the learned forces and of the forces of learned energies (B, n)."""
+        """Return the sum (B, n) of the learned forces and of those of learned energies that are added to others."""
         total = torch.zeros_like(state.q)
         for name in self.forces:
             total = total + self.learned[name](state, Control()).detach()
@@ -178,7 +181,7 @@ def add_terms(builder: RobotBuilder, terms: Mapping[str, Term]) -> dict[str, nn.
 
 @contextmanager
 def naming_terms(config: Config) -> Iterator[None]:
-    """Name the config's term and its file in what a block refuses of it: a scene knows neither."""
+    """Name the config's term and the line of its file where a block refuses a user's network: a scene knows neither."""
     try:
         yield
     except InputError as error:
@@ -186,13 +189,14 @@ def naming_terms(config: Config) -> Iterator[None]:
         if name is None:
             raise
         code, first = str(config.terms[name].code), _chain(error)[-1]
-        told = next(str(e) for e in reversed(_chain(error)) if isinstance(e, InputError))  # as it was before a scene
+        # the innermost message, before a scene added to it
+        told = next(str(e) for e in reversed(_chain(error)) if isinstance(e, InputError))
         line = line_in(Path(code.rpartition(":")[0]), first)
         raise SceneError(config.file, f"terms.{name}.network", f"{code}{line}: {told}") from error
 
 
 def _at_fault(terms: Mapping[str, Term], error: InputError) -> str | None:
-    """Return the term whose class an error begins with, or else through whose file it comes; None if it is neither."""
+    """Return the name of the term whose class an error's text begins with, or whose file it came through, or None."""
     chain = _chain(error)
     own = {n: t.code.rpartition(":") for n, t in terms.items() if t.code is not None and f"terms.{n}" not in str(error)}
     named = (n for n, (_, _, kind) in own.items() if any(re.match(rf"{kind}\b", str(e)) for e in chain))
@@ -201,7 +205,7 @@ def _at_fault(terms: Mapping[str, Term], error: InputError) -> str | None:
 
 
 def _chain(error: BaseException) -> list[Exception]:
-    """Return an error and what it comes from, the first cause last."""
+    """Return an error and the chain of its causes, the first cause last."""
     chain: list[Exception] = []
     at: BaseException | None = error
     while isinstance(at, Exception):
@@ -244,7 +248,7 @@ def _network(name: str, term: Term) -> Callable[..., Any]:
 
 
 def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
-    """Return the network of a term with its options."""
+    """Return the network of a term, made with its options."""
     options = checked(network, term.options, where)
     try:
         module = network(**options)
@@ -265,6 +269,6 @@ def _with_parameters(module: nn.Module, code: str, where: str) -> nn.Module:
 
 
 def _elements(model: Model, tensor: str) -> int:
-    """Return how many elements a constant of an elastic term is given for."""
+    """Return the number of elements of the elastic term that a constant belongs to."""
     owner, _, _ = tensor.partition(".")
     return model.term(owner).stencil.count

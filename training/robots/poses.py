@@ -1,4 +1,4 @@
-"""Small rotations as vectors: axis times angle [rad], which optimisers may change freely."""
+"""Rotations as vectors, axis times angle [rad], which optimisers may change freely."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 __all__ = ["quaternion"]
 
-TINY = 1e-12
+TINY = 1e-12  # under the square root, so that it has a derivative at zero
 
 
 def quaternion(vector: Tensor) -> Tensor:
@@ -18,5 +18,5 @@ def quaternion(vector: Tensor) -> Tensor:
 
 
 def _length(square: Tensor, half: Tensor) -> Tensor:
-    """Return the length that the numbers of `quaternion` would have without being divided by it."""
+    """Return the length by which `quaternion` divides: close to one, but for `TINY`."""
     return (torch.cos(half).square() + 0.25 * torch.sinc(half / torch.pi).square() * square).sqrt()

@@ -1,4 +1,4 @@
-"""Predictions of a chain without a model: lines to beat."""
+"""Predictions of a chain without a model: the baselines that a fit should beat."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["reference_predictions"]
 
 
 def reference_predictions(recordings: Recordings, gripped: list[int]) -> dict[str, Tensor]:
-    """Return two predictions (K, T - 2, N, 3) without a model.
+    """Return predictions (K, T - 2, N, 3) without a model, by name.
 
     "stay": free nodes stay where they were. "follow": they move with the gripped nodes, weighted by how near these are
-    along the chain, and branches move with the node that they begin at; without gripped nodes there is none.
+    along the chain, and branches move with the node that they begin at; without gripped nodes there is only "stay".
     """
     x = recordings.positions
     second = x[:, 1:2].expand(-1, recordings.frames - 2, -1, -1)
@@ -28,7 +28,7 @@ def reference_predictions(recordings: Recordings, gripped: list[int]) -> dict[st
 
 
 def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
-    """Return (N, gripped) weights, linear in arc length between the neighbouring gripped nodes, constant beyond."""
+    """Return the weights (N, G) of gripped nodes: linear in arc length between neighbouring ones, constant beyond."""
     tree = Tree.measured(recordings)
     arc = torch.cat([tree.length.new_zeros(1), tree.length[: tree.trunk].cumsum(0)])
     knots = arc[gripped]

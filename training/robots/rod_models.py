@@ -1,4 +1,4 @@
-"""How a rod between markers is built, with its branches, and by what it is stepped."""
+"""The builder of a rod between markers, with its branches, and its integrator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.robots.trees import Tree
 
 __all__ = ["gripped_nodes", "integrator_of", "rod_builder"]
 
-RADIUS = 5e-3  # [m]; stiffness is given directly, so it only makes a twist inertia: small beside what moves
+RADIUS = 5e-3  # [m]; stiffnesses are given directly, so it only sets the inertia of twist, which hardly matters
 
 
 def gripped_nodes(robot: Robot, count: int) -> list[int]:
@@ -60,7 +60,7 @@ def rod_builder(robot: Robot, tree: Tree) -> RobotBuilder:
 
 
 def _directed(gripped: list[int], tree: Tree) -> list[int]:
-    """Return the gripped nodes at which a chain goes over from a gripped edge to a free one."""
+    """Return the gripped nodes of a chain with a gripped edge on one side and a free one on the other."""
     chain, held = range(tree.trunk + 1), set(gripped)
     found = [k for k in gripped if {k - 1, k + 1} <= set(chain) and (k - 1 in held) != (k + 1 in held)]
     branching = [k for k in found if bool((tree.edges[tree.trunk :, 0] == k).any())]

@@ -1,4 +1,4 @@
-"""How a rod moves as its markers tell: its twist at held edges, its state at two frames, the motion of what is held."""
+"""The motion of a rod from its markers: twist of its held edges, state at a start, schedule of its gripped nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HeldTwist", "held_edges", "held_motion", "held_twist", "rod_state"]
 
 
 def _leading(model: Model) -> list[int]:
-    """Return for each held tangent (H) the gripped edge of the chain whose direction it has."""
+    """Return for each held tangent (H) of the model the gripped edge of the chain that gives its direction."""
     if not model.body.n_held:
         return []
     gripped = set(model.body.clamps[0].nodes.tolist())
@@ -25,11 +25,11 @@ def _leading(model: Model) -> list[int]:
 
 @dataclass(frozen=True)
 class HeldTwist:
-    """How the held edges of a chain are turned about themselves, as far as their motion tells.
+    """The rotation of a chain's held edges about themselves.
 
-    Markers of a chain do not show it. It follows if a rod is untwisted at the first frame of a recording and those who
-    hold it do not roll it: a held edge then carries its frame along by parallel transport in time, and so twists the
-    rod between two of them. Branches show it in the first frame: see `Tree.rolled`.
+    Markers of a chain do not show it. So the rod is taken to be untwisted at the first frame of a recording, and not to
+    be rolled by those who hold it: a held edge then carries its frame along by parallel transport in time, which twists
+    the rod between two held edges. With branches the rotation in the first frame is measured: see `Tree.rolled`.
 
     Attributes
     ----------
@@ -41,18 +41,18 @@ class HeldTwist:
     angle: Tensor
 
     def at(self, recording: Tensor, frame: Tensor) -> HeldTwist:
-        """Return that of some recordings (B,) at some frames (B,)."""
+        """Return the rotations of some recordings (B,) at some frames (B,)."""
         return HeldTwist(self.director[recording, frame], self.angle[recording, frame])
 
 
 def held_edges(model: Model) -> list[int]:
-    """Return the edges of a chain whose turning about themselves is given."""
+    """Return the edges of a chain whose angle of twist is clamped."""
     first = 3 * model.body.n_nodes
     return (~model.free[first : first + model.body.n_edges]).nonzero().flatten().tolist()
 
 
 def held_twist(positions: Tensor, held: list[int], tree: Tree) -> HeldTwist:
-    """Return the twist of the held edges at all frames of recordings (K, T, N, 3), whose frames must have no gaps.
+    """Return the rotations of the held edges at all frames of recordings (K, T, N, 3), which must have no gaps.
 
     At the first frame the director of the first held edge is horizontal, or turned from there as branches tell.
     """
@@ -78,8 +78,8 @@ def held_twist(positions: Tensor, held: list[int], tree: Tree) -> HeldTwist:
 def rod_state(model: Model, first: Tensor, second: Tensor, dt: float, twist: HeldTwist, tree: Tree) -> State:
     """Return the state at the second of two frames (B, N, 3) [m], `dt` [s] apart, at the mean velocity between them.
 
-    `twist` (B, ...) is that at the first frame; between held edges it is even, and branches are turned as the chain is
-    where they begin.
+    `twist` (B, ...) is that at the first frame. The angle is interpolated linearly between held edges, and branches are
+    turned as the chain is where they begin.
     """
     tangent, held, leading = tree.tangents(first), held_edges(model), _leading(model)
     theta = _between(twist.angle, tree.places(tree.lengths(first)), held)
@@ -88,7 +88,7 @@ def rod_state(model: Model, first: Tensor, second: Tensor, dt: float, twist: Hel
     director = tree.carried(twist.director, tangent, held[0] if held else 0)
     frames = {"director": director, "tangent": tangent}
     state = state.replace(**{name: torch.cat([own, own[:, leading]], dim=1) for name, own in frames.items()})
-    rest = model.rest_state(len(first)).reference_twist  # at branches it may be half a turn: count from there
+    rest = model.rest_state(len(first)).reference_twist  # up to half a turn at branches: angles count from there
     beyond = model.frames.reference_twist(state.tangent, state.director) - rest
     state = state.replace(reference_twist=rest + torch.atan2(beyond.sin(), beyond.cos()))
     velocity = torch.zeros_like(state.q)
@@ -97,7 +97,7 @@ def rod_state(model: Model, first: Tensor, second: Tensor, dt: float, twist: Hel
 
 
 def _placed(x: Tensor, theta: Tensor, leading: list[int]) -> Tensor:
-    """Return q (..., n) of nodes (..., N, 3), angles (..., A) and held tangents (H) along the edges `leading`."""
+    """Return q (..., n) from nodes (..., N, 3), angles (..., A) and the edges `leading` (H) along held tangents."""
     edges = torch.tensor(leading, dtype=torch.long, device=x.device)
     along = unit(x[..., edges + 1, :] - x[..., edges, :])
     return torch.cat([x.flatten(-2), theta, along.flatten(-2)], dim=-1)
@@ -116,19 +116,21 @@ def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
 def held_motion(model: Model, positions: Tensor, theta: Tensor, dt: float) -> Schedule:
     """Return the schedule that moves the clamped nodes as in the frames (B, T, N, 3), `dt` apart, from time 0 on.
 
-    Between frames they move evenly. Held edges and tangents keep their twist angles, as in `theta` (B, A).
+    Positions are linear in time between frames. Held edges and tangents keep their twist angles `theta` (B, A).
     """
     angles = theta[:, None].expand(-1, positions.shape[1], -1)
     return HeldMotion(_placed(positions, angles, _leading(model)), dt)
 
 
 class HeldMotion:
-    """The schedule of clamped dofs that go from frame to frame, evenly between them.
+    """The schedule of clamped dofs that are given at frames, and linear in time between them.
+
+    `ahead`: it may be asked before the steps are taken, as the time alone decides.
 
     Parameters
     ----------
-    q : (B, T, n) where they are at the frames; other dofs are not read.
-    dt : from one frame to the next [s]; the first is at time 0.
+    q : (B, T, n) values of the clamped dofs at the frames; other dofs are not read.
+    dt : time from one frame to the next [s]; the first is at time 0.
     """
 
     ahead = True
@@ -137,7 +139,7 @@ class HeldMotion:
         self._q, self._dt = q, dt
 
     def __call__(self, time: Tensor, model: Model) -> Control:
-        """Return where they are at the times (B,), which are all the same but for robots that stopped before."""
+        """Return the control with the clamped dofs at the times (B,), all equal but for robots that stopped before."""
         q, last = self._q, self._q.shape[1] - 1
         place = min(max(float(time.max()) / self._dt, 0.0), float(last))  # a robot that failed keeps its time
         before = min(int(place + 1e-6), last)  # 1e-6: k * dt is off by rounding

@@ -19,7 +19,7 @@ __all__ = ["RodSystem"]
 
 
 class RodSystem(PhysicsSystem):
-    """A rod between the gripped nodes; see `training.config` for what can be trained."""
+    """A rod whose nodes are the markers, some of them gripped, as [robot] in `training.config.rod` describes it."""
 
     def __init__(self, config: Config, recordings: Recordings):
         assert isinstance(config.robot, Robot)
@@ -34,7 +34,7 @@ class RodSystem(PhysicsSystem):
         self.gripped = gripped_nodes(config.robot, tree.trunk + 1)
 
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
-        """Return how the rod is turned about itself at all frames."""
+        """Return the rotations of held edges at all frames, as the fields of `HeldTwist`."""
         found = held_twist(recordings.positions, held_edges(self.model), self.tree)
         return {"director": found.director, "angle": found.angle}
 
@@ -44,7 +44,7 @@ class RodSystem(PhysicsSystem):
         return rod_state(self.model, window.positions[:, 0], window.positions[:, 1], self.dt, twist, self.tree), None
 
     def schedule(self, window: Window, state: State) -> Schedule:
-        """Return what moves the gripped nodes as in the window."""
+        """Return the schedule that moves the gripped nodes as in the window."""
         return held_motion(self.model, window.positions[:, 1:], state.twist, self.dt)
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:

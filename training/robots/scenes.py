@@ -1,4 +1,4 @@
-"""Any robot that a scene describes, seen through its markers and driven by what was recorded."""
+"""Systems of robots that a scene describes, seen through markers and driven by recorded inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["SceneSystem"]
 
 
 class ClampPose(nn.Module):
-    """How far a clamp is off where the scene has it: position [m], axis times angle [rad], each (3,) or (B, 3)."""
+    """A clamp's displacement [m] and rotation vector [rad] from its pose in the scene, each (3,) or (B, 3)."""
 
     position: Tensor
     rotation: Tensor
@@ -43,11 +43,11 @@ class ClampPose(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class _Driven:
-    """The schedule of a window: what the scene sets over time, and what drives make of the recorded inputs.
+    """The schedule of windows: the controls of the scene, and those that drives map from the recorded inputs.
 
     Attributes
     ----------
-    driven : what each drive sets at the frames (see `DriveMap.values`).
+    driven : values of each drive at the frames (see `DriveMap.values`).
     """
 
     system: SceneSystem
@@ -60,7 +60,7 @@ class _Driven:
         return self.system.ahead
 
     def __call__(self, time: Tensor, model: Model) -> Control:
-        """Return what is set at the times (B,) [s]."""
+        """Return the control at the times (B,) [s]."""
         return self.system.control(self.window, self.driven, time)
 
 
@@ -97,7 +97,7 @@ class SceneSystem(PhysicsSystem):
         self.triangles = torch.as_tensor(model.triangles, device="cpu")
 
     def _grip(self, nodes: list[int]) -> None:
-        """Find the markers of nodes that move as recorded; refuse nodes that nothing holds, or that are not seen."""
+        """Find the markers of gripped nodes, which move as recorded; refuse nodes that are not clamped or not seen."""
         for node in nodes:
             if node >= len(self.model.nodes) or bool(self.model.free[3 * node : 3 * node + 3].any()):
                 raise InputError(
@@ -109,11 +109,11 @@ class SceneSystem(PhysicsSystem):
         self.gripped = [self.markers.node_of.index(node) for node in nodes]
 
     def refuse(self, recordings: Recordings) -> None:
-        """Refuse recordings in which a gripped marker is long not seen: nobody knows how it moved its node."""
+        """Refuse recordings in which a gripped marker is unseen for too long, as the motion of its node is unknown."""
         for k, name in enumerate(recordings.names):
             valid = recordings.valid[k]
             seen = valid.any(1).nonzero().flatten().tolist()
-            ended = seen[-1] + 1 if seen else len(valid)  # shorter recordings are not seen from their ends on
+            ended = seen[-1] + 1 if seen else len(valid)  # without the frames that pad a shorter recording
             for node, marker in zip(self._gripped, self.gripped, strict=True):
                 start, length = longest_run(~valid[:ended, marker].numpy())
                 if length > self._longest_gap or length == ended:
@@ -125,7 +125,7 @@ class SceneSystem(PhysicsSystem):
                     )
 
     def _take_start(self, begin: Start) -> None:
-        """Take what the config says of starts; refuse what the robot cannot begin from."""
+        """Set the attributes that say how windows start; refuse starts that the robot and its markers do not allow."""
         self._begin = begin
         self.measured = begin.state == "measured"
         self.given = 2 if self.measured else 1
@@ -149,7 +149,7 @@ class SceneSystem(PhysicsSystem):
 
     @property
     def starts_as_described(self) -> bool:
-        """Whether recordings have to begin where the scene has the robot, whatever is fitted."""
+        """Whether recordings have to begin where the scene has the robot, as nothing trained or gripped moves it."""
         moved = self._moved_clamps or any(name.startswith("markers.") for name in self._fitted)
         return self._begin.state == "rest" and not moved and not self._gripped
 
@@ -157,7 +157,7 @@ class SceneSystem(PhysicsSystem):
         """Return how far markers are from their points of the robot in the first frame, and how large the robot is.
 
         Distances (K, M) [m] are NaN where a marker was not seen; the size [m] is the diagonal of the box around the
-        nodes. It is the robot before anything is fitted.
+        nodes. Starts are zero and constants as they are: before a fit, those of the scene.
         """
         window = whole_windows(self, recordings, frames=self.given)
         zeros = window.time.new_zeros(len(recordings), self.start_size)
@@ -173,7 +173,7 @@ class SceneSystem(PhysicsSystem):
     # ---- how windows start, and what drives them ----------------------------------------------------------------
 
     def start_state(self, window: Window) -> tuple[State, Tensor | None]:
-        """Return the state at the last of the given frames, and how an equilibrium was found."""
+        """Return the state at the last of the given frames, and the status (B,) of a search for equilibrium, if any."""
         if self.measured:
             return self._measured_start(window), None
         model, batch = self.model, len(window.time)
@@ -200,22 +200,22 @@ class SceneSystem(PhysicsSystem):
         return self.model.initial_state(q=q, velocity=velocity).replace(time=window.time + self.dt)
 
     def schedule(self, window: Window, state: State) -> Schedule:
-        """Return what the scene and the recorded inputs set over time."""
+        """Return the schedule of the scene and of the recorded inputs."""
         return _Driven(self, window, self._driven(window))
 
     @property
     def ahead(self) -> bool:
-        """Whether what is set may be asked before the steps are taken, see `rollout`: where the time alone decides."""
+        """Whether controls may be asked before the steps are taken, as time alone decides them; see `rollout`."""
         return self._setup.schedule.ahead
 
     def control(self, window: Window, driven: Mapping[str, Tensor], time: Tensor) -> Control:
-        """Return what is set at the times (B,) [s], as long after the windows began in all robots that have not failed.
+        """Return the control at the times (B,) [s], which are equally long after the windows' starts.
 
-        Inputs are linear in time between frames.
+        Robots that failed are excepted: they keep their time. Inputs are linear in time between frames.
 
         Parameters
         ----------
-        driven : what each drive sets at the frames (see `DriveMap.values`).
+        driven : values of each drive at the frames (see `DriveMap.values`).
         """
         control = self._setup.schedule(time, self.model)
         # a robot that failed keeps its time: the others are the latest
@@ -231,7 +231,7 @@ class SceneSystem(PhysicsSystem):
         return self._with_clamps(control, len(time))
 
     def _held(self, control: Control, x: Tensor) -> Tensor:
-        """Return where clamped dofs are (B, n), gripped nodes at x (B, G, 3)."""
+        """Return the values of clamped dofs (B, n), with gripped nodes at x (B, G, 3)."""
         q = self.model.body.rest_q.expand(len(x), -1) if control.clamped_q is None else control.clamped_q
         index = 3 * torch.tensor(self._gripped, device=q.device)[:, None] + torch.arange(3, device=q.device)
         return q.index_copy(1, index.flatten(), x.flatten(1))
@@ -241,7 +241,7 @@ class SceneSystem(PhysicsSystem):
         return self._setup.controller
 
     def _driven(self, window: Window) -> dict[str, Tensor]:
-        """Return what the drives set at all frames."""
+        """Return the values of each drive at all frames, (B, F, *shape) by name."""
         if not len(self.drives):
             return {}
         frames = self.dt * torch.arange(window.frames, dtype=window.time.dtype, device=window.time.device)
@@ -249,7 +249,7 @@ class SceneSystem(PhysicsSystem):
         return {name: drive.values(window.inputs, time) for name, drive in self.drives.items()}
 
     def _with_clamps(self, control: Control, batch: int) -> Control:
-        """Return the control with clamps off where they are by what was found."""
+        """Return the control with the trained displacements and rotations of clamps on top of their poses."""
         if not self._moved_clamps:
             return control
         pose = self.model.rest_poses.expand(batch, -1, -1) if control.pose is None else control.pose
@@ -260,7 +260,7 @@ class SceneSystem(PhysicsSystem):
     # ---- what is seen of them -----------------------------------------------------------------------------------
 
     def group(self, name: str) -> dict[str, nn.Parameter]:
-        """Return the parameters of a group by name: those of users' modules that drive the robot are learned."""
+        """Return the parameters of a group by name; those of users' modules that drive the robot are "learned"."""
         found = super().group(name)
         if name == "learned":
             found |= {f"{n}.{key}": p for n, of in self._driving().items() for key, p in of.named_parameters()}
@@ -271,17 +271,17 @@ class SceneSystem(PhysicsSystem):
         return super().learned_modules() | self._driving()
 
     def _driving(self) -> dict[str, nn.Module]:
-        """Return users' modules that drive the robot."""
+        """Return the maps of drives that are users' modules, by name."""
         return {name: drive.map for name, drive in self.drives.items() if not drive.is_linear}
 
     def observer(self) -> Observer | None:
-        """Return what says where markers are that are not on nodes, edges or triangles themselves, if some are not."""
+        """Return the function that gives the markers' offsets after each step; None where none has an offset."""
         if not self.markers.have_offsets:
             return None
         return lambda before, after, control: self.markers.offsets(after, control)
 
     def seen(self, nodes: Tensor, observed: Mapping[str, Tensor]) -> Tensor:
-        """Return the places (B, steps, M, 3) of the markers in the recordings' frame."""
+        """Return the positions (B, steps, M, 3) of the markers in the recordings' frame."""
         return self.markers.places(nodes, observed.get("offset"))
 
     def shapes(self, nodes: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class SceneSystem(PhysicsSystem):
 
 
 def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
-    """Return the scene with steps that divide the time between frames, and how many of them do."""
+    """Return the scene, its time step made an exact part of the time between frames, and the number of such steps."""
     scene = load_scene(robot.scene, robot.overrides, insist=True)
     if scene.document.simulation.integrator == "static":
         raise InputError(
@@ -315,7 +315,7 @@ def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
 def _places(
     config: Config, model: Model, markers: MarkerTable, drives: list[DriveMap], clamps: list[ClampPose]
 ) -> tuple[dict[str, Place], nn.ModuleList]:
-    """Return the constants beside those of the model by name, and modules that hold some of them."""
+    """Return the constants beside the model's by name, and new modules that hold some: added masses, if trained."""
     found: dict[str, Place] = {f"markers.{name}": (markers, name) for name in ("position", "rotation")}
     for k, clamp in enumerate(clamps):
         found |= {f"clamp{k}.{name}": (clamp, name) for name in ("position", "rotation")}
@@ -332,14 +332,14 @@ def _places(
 
 
 def _with_poses(setup: Setup, posed: bool) -> Setup:
-    """Return the setup whose motions move clamps as rigid bodies where something else moves these, too."""
+    """Return the setup; if `posed`, its motions move clamps as rigid bodies, so that other poses can be added."""
     if not posed or not setup.schedule.node_motions:
         return setup
     return dataclasses.replace(setup, schedule=dataclasses.replace(setup.schedule, poses=True))
 
 
 def _refuse_turning_clamps(markers: Markers | None, setup: Setup) -> None:
-    """Refuse markers beside clamps of which nobody says how they turn."""
+    """Refuse markers with an offset at clamps whose nodes are turned one by one, as the clamp's rotation is unknown."""
     fixed = [p for p in (markers.points or [] if markers else []) if p.clamp is not None and p.offset is not None]
     turning = any(isinstance(motion, Rotation) for motion in setup.schedule.node_motions)
     if fixed and turning and not setup.schedule.poses:

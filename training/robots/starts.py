@@ -1,4 +1,4 @@
-"""What is fitted of the start of each recording, such as velocities that nobody measured."""
+"""Fitted starts of recordings: numbers of each recording's start, such as velocities that nobody measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.system import System, whole_windows
 
 __all__ = ["Starts", "fitted_starts"]
 
-RATE = 0.1  # of the optimiser: starts are about one or less
+RATE = 0.1  # learning rate of the optimiser: starts are about one or less
 
 
 class Starts(nn.Module):
@@ -19,7 +19,7 @@ class Starts(nn.Module):
 
     Attributes
     ----------
-    fitted, held_out : (K, S), in standard deviations of what is likely before anything is measured.
+    fitted, held_out : (K, S) of the recordings trained on and held out, in standard deviations of their priors.
     """
 
     fitted: nn.Parameter
@@ -35,13 +35,13 @@ class Starts(nn.Module):
 def fitted_starts(
     system: System, recordings: Recordings, scale: float, rounds: int, start: Tensor, rows: slice = slice(None)
 ) -> Tensor:
-    """Return the starts (K, S) that the first `System.start_frames` frames of recordings tell; nothing else is changed.
+    """Return starts (K, S) fitted to the first `System.start_frames` predicted frames; the system is not changed.
 
     Parameters
     ----------
-    scale : of the loss [m].
-    rounds : steps of the optimiser.
-    start : (K, S) to begin with; rows : of the recordings that it is for.
+    scale : scale of the loss [m].
+    rounds : number of steps of the optimiser.
+    start : (K, S) starts to begin with; rows : the recordings that they are for.
     """
     frames = min(system.start_frames + system.given, recordings.frames)
     window = whole_windows(system, recordings, rows, frames)

@@ -1,4 +1,4 @@
-"""Which system a config asks for."""
+"""`build`, which makes the system that a config describes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ __all__ = ["build"]
 def build(
     config: Config, recordings: Recordings, device: torch.device | str = "cpu", allow_code: bool = False
 ) -> System:
-    """Return the system of a config, in eval mode; what recordings say of the robot (rest lengths) is from those given.
+    """Return the system that a config describes, in float64 and eval mode.
 
     Parameters
     ----------
+    recordings : those that are trained on, from which a system may measure the robot, such as its rest lengths.
     allow_code : run the Python files that the config, or its scene, names.
     """
     if config.code and not allow_code:
@@ -46,7 +47,7 @@ def _made(config: Config, recordings: Recordings, allow_code: bool) -> System:
 
 
 def _of_user(config: Config, name: str, recordings: Recordings) -> System:
-    """Return the system that a file of the user's defines."""
+    """Return a system of the class that the config names in a file of the user's."""
     path, kind = named_in_code(Path("config"), "system", name)
     if not (isinstance(kind, type) and issubclass(kind, System)):
         raise InputError(f"system: {name}: expected a class derived from training.system.System, got {kind!r:.80}")

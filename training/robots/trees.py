@@ -21,8 +21,8 @@ class Tree:
     ----------
     edges : (E, 2) long: those of the chain, then those of the branches; each begins at a node that is reached before.
     length : (E,) of the edges [m].
-    angle : (E,) by which an edge is turned away from the one before it [rad]: not zero where branches begin.
-    azimuth : (E,) to which side, about the edge before it, from its director on [rad].
+    angle : (E,) between an edge and the one before it [rad]: not zero only where branches begin.
+    azimuth : (E,) side to which an edge stands off: angle about the edge before it, from that one's director [rad].
     """
 
     edges: Tensor
@@ -32,16 +32,16 @@ class Tree:
 
     @classmethod
     def chain(cls, length: Tensor) -> Tree:
-        """Return a straight chain of edges of some lengths (E,) [m]."""
+        """Return a straight chain of edges with lengths (E,) [m]."""
         ends = torch.arange(1, len(length) + 1, device="cpu")
         return cls(torch.stack([ends - 1, ends], dim=1), length, torch.zeros_like(length), torch.zeros_like(length))
 
     @classmethod
     def measured(cls, recordings: Recordings) -> Tree:
-        """Return that of recordings: straight but where branches begin.
+        """Return the tree of recordings, straight but where branches begin.
 
-        Lengths are medians over all frames in which both markers were seen, and so are the angles at which branches
-        stand off. To which side they do is measured against the first branch, in the first frames.
+        Lengths, and the angles at which branches stand off, are medians over all frames in which the markers were seen.
+        The side to which a branch stands off is measured in the first frames, relative to the first branch.
         """
         edges, x = recordings.rod_edges, recordings.positions
         seen = recordings.valid[:, :, edges].all(-1)
@@ -74,7 +74,7 @@ class Tree:
 
     @property
     def before(self) -> list[int]:
-        """The edge that leads to each edge's first node; edges at node 0 follow on edge 0."""
+        """For each edge the edge that leads to its first node; edge 0 for edges that begin at node 0."""
         leads = {end: k for k, end in enumerate(self.edges[:, 1].tolist())}
         return [leads.get(start, 0) for start in self.edges[:, 0].tolist()]
 
@@ -93,15 +93,15 @@ class Tree:
         return torch.linalg.vector_norm(x[..., self.edges[:, 1], :] - x[..., self.edges[:, 0], :], dim=-1)
 
     def places(self, length: Tensor) -> Tensor:
-        """Return where along the chain edges are (..., E), for lengths (..., E): their middles, or where they branch.
+        """Return the arc lengths of the edges along the chain (..., E) [m], for lengths (..., E).
 
-        A branch begins at the edge of the chain that leads to it.
+        That of an edge of the chain is its middle's; edges of a branch have that of the chain's edge that leads to it.
         """
         middle = length[..., : self.trunk].cumsum(-1) - 0.5 * length[..., : self.trunk]
         return torch.stack([middle[..., k] for k in self._trunk_edges()], dim=-1)
 
     def carried(self, director: Tensor, tangent: Tensor, first: int) -> Tensor:
-        """Return directors (..., E, 3) carried along tangents, without twist, from that (..., 3) of an edge `first`.
+        """Return directors (..., E, 3) carried along tangents by parallel transport, from that of an edge `first`.
 
         `first` is an edge of the chain; branches take theirs from the edge that leads to them.
         """
@@ -116,7 +116,7 @@ class Tree:
         return torch.stack([found[k] for k in range(len(self.edges))], dim=-2)
 
     def sides(self, tangent: Tensor, director: Tensor) -> Tensor:
-        """Return to which sides the branches begin (..., branches) [rad], about the edges before them."""
+        """Return the azimuths (..., branches) [rad] at which branches begin, about the edges before them."""
         begun = self.branches
         before = [self.before[k] for k in begun]
         t, away = tangent[..., before, :], tangent[..., begun, :]
@@ -124,10 +124,10 @@ class Tree:
         return signed_angle(director[..., before, :], across, t)
 
     def rolled(self, tangent: Tensor, director: Tensor, edges: list[int]) -> Tensor:
-        """Return how far edges (H) of the chain are turned beyond directors (..., E, 3), as branches tell (..., H).
+        """Return the angles (..., H) [rad] from directors (..., E, 3) to the true ones at `edges`, as branches show.
 
-        A branch that begins to another side than at rest tells how far its edge of the chain is turned; between
-        branches that is linear, beyond them constant. Without branches it is zero.
+        A branch with another azimuth than at rest shows how far its edge of the chain is turned about itself; between
+        branches the angle is linear along the chain, beyond them constant. Without branches it is zero.
         """
         begun = self.branches
         if not begun:
@@ -154,7 +154,7 @@ class Tree:
         return nodes, director
 
     def _trunk_edges(self) -> list[int]:
-        """Return for each edge the edge of the chain that it is on, or that leads to its branch."""
+        """Return for each edge itself, if it is of the chain, else the edge of the chain that leads to its branch."""
         found: list[int] = []
         for k, before in enumerate(self.before):
             found.append(k if k < self.trunk else found[before])
@@ -162,7 +162,7 @@ class Tree:
 
 
 def horizontal(tangent: Tensor) -> Tensor:
-    """Return a horizontal unit vector across each tangent (K, 3); any that is across where the tangent is upright."""
+    """Return a horizontal unit vector normal to each tangent (K, 3); any normal one where the tangent is upright."""
     across = torch.linalg.cross(tangent, tangent.new_tensor([0.0, 0.0, -1.0]).expand_as(tangent))
     upright = torch.linalg.vector_norm(across, dim=-1, keepdim=True) < 1e-6
     return unit(torch.where(upright, first_director(tangent), across))
