@@ -1,1 +1,1 @@
-"""What a fit is judged by: errors of predictions, TensorBoard, figures, recordings never seen."""
+"""Reports on a fit: errors of predictions, TensorBoard, figures, warnings, evaluations on unseen recordings."""

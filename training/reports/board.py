@@ -1,4 +1,4 @@
-"""TensorBoard: everything that a fit is judged by."""
+"""`Board`, which writes everything that TensorBoard shows of a fit."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Board"]
 
-MESH_FRAMES = 25  # of the trajectory that is shown as a mesh
-MOVIE_FRAMES, MOVIE_SECONDS = 25, 4.0  # of the movie of a trajectory, at most
+MESH_FRAMES = 25  # at most, of the trajectory that is shown as a mesh
+MOVIE_FRAMES, MOVIE_SECONDS = 25, 4.0  # at most, of the movie of a trajectory
 
 
 def _writes(method: Callable) -> Callable:
-    """Tell a full disk in one sentence."""
+    """Decorate a method of `Board` that writes, so that a full disk ends in an InputError of one sentence."""
 
     @wraps(method)
     def wrapped(board: Board, *given):
@@ -44,18 +44,18 @@ def _writes(method: Callable) -> Callable:
 
 
 def _said_once(trouble: threading.ExceptHookArgs) -> None:
-    """Leave out the traceback of TensorBoard's thread that could not write: its next call raises the same error."""
+    """Print no traceback for TensorBoard's thread that could not write, as the next call raises the same error."""
     if not (issubclass(trouble.exc_type, OSError) and type(trouble.thread).__module__.startswith("tensorboard.")):
         threading.__excepthook__(trouble)
 
 
 class Board:
-    """The event file of a run; one process writes it.
+    """The event file of a run, which one process writes.
 
     Parameters
     ----------
-    folder : of the run.
-    since : first step that a resumed run writes again, and those after it: what stands there goes. None leaves all.
+    folder : the run's folder.
+    since : first step that a resumed run writes; what an earlier one wrote from there on is dropped. None keeps all.
     """
 
     def __init__(self, folder: Path, since: int | None = None):
@@ -70,7 +70,7 @@ class Board:
         self._beside: dict[str, SummaryWriter] = {}
 
     def _lines(self, name: str) -> SummaryWriter:
-        """Return what writes lines of another name into the charts of the run: a run in a folder of its own."""
+        """Return the writer of a subfolder, which TensorBoard shows as a line of that name in the same charts."""
         from torch.utils.tensorboard import SummaryWriter
 
         if name not in self._beside:
@@ -79,13 +79,13 @@ class Board:
 
     @_writes
     def flush(self) -> None:
-        """Write what waits."""
+        """Write pending events to disk."""
         for writer in (self._writer, *self._beside.values()):
             writer.flush()
 
     @_writes
     def close(self) -> None:
-        """Write what is left."""
+        """Write pending events and close the files."""
         try:
             for writer in (self._writer, *self._beside.values()):
                 writer.close()
@@ -94,14 +94,14 @@ class Board:
 
     @_writes
     def begin(self, config: Config, messages: Sequence[str], baselines: dict[str, Errors]) -> None:
-        """Write the config and what was found in the data; keep the baselines, which every look draws on."""
+        """Write the config and the messages about the data; keep the baselines, which every look shows."""
         self._writer.add_text("config", f"```json\n{config.model_dump_json(indent=2)}\n```", 0)
         self._writer.add_text("data", "\n\n".join(messages) or "no repairs", 0)
         self._baselines = baselines
 
     @_writes
     def batch(self, progress: Progress, batch: Batch, horizon: int, speed: float) -> None:
-        """Write how a batch of windows of `horizon` frames went, at so many steps of a robot in a second."""
+        """Write the scalars of a batch of windows of `horizon` frames; `speed` is in robot steps per second."""
         step, add = progress.total, self._writer.add_scalar
         add("train/loss", batch.loss, step)
         add("train/horizon", horizon, step)
@@ -117,7 +117,7 @@ class Board:
 
     @_writes
     def constants(self, group: str, values: dict[str, Tensor], step: int) -> None:
-        """Write the trained constants; of one per element the mean of those trained, and these as a histogram."""
+        """Write the trained constants; of a constant with several numbers, their mean and a histogram."""
         for name, value in values.items():
             self._writer.add_scalar(f"{group}/{name}", value.mean().item(), step)
             if value.numel() > 1:
@@ -125,7 +125,7 @@ class Board:
 
     @_writes
     def held_out(self, progress: Progress, errors: Errors, trained: Errors, learned_share: float | None) -> None:
-        """Write the errors on the held-out recordings and on those trained on, baselines as lines beside them."""
+        """Write the errors on the held-out recordings and on those trained on, with the baselines as lines."""
         step, add = progress.total, self._writer.add_scalar
         add("held_out/error", errors.mean, step)
         add("train/error", trained.mean, step)
@@ -145,7 +145,10 @@ class Board:
     def pictures(
         self, split: str, config: Config, recordings: Recordings, predicted: OpenLoop, system: System, step: int
     ) -> None:
-        """Write shapes, a mesh and a short movie of predictions, at the first of `pictures_every` calls."""
+        """Write shapes, a mesh and a short movie of predictions.
+
+        For the split "held_out" only the first of `pictures_every` calls does so.
+        """
         self._looks += 1
         if split == "held_out" and (self._looks - 1) % config.logging.pictures_every:
             return
@@ -170,7 +173,7 @@ class Board:
         self._film(f"{split}/movie", film, step)
 
     def _mesh(self, split: str, shapes: list[solids.Solid]) -> None:
-        """Write a trajectory, frame by frame."""
+        """Write the frames of a trajectory as meshes, each at a step of its own."""
         for k, shape in enumerate(shapes):
             vertices, colours, faces = (
                 torch.as_tensor(x, device="cpu")[None] for x in (shape.vertices, shape.colours, shape.faces)
@@ -178,7 +181,7 @@ class Board:
             self._writer.add_mesh(f"{split}/trajectory", vertices.float(), colours.int(), faces.int(), global_step=k)
 
     def _film(self, tag: str, film: bytes, step: int) -> None:
-        """Write a GIF: the page shows it moving."""
+        """Write a GIF as an image, which TensorBoard's page plays."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         image = Summary.Image(height=240, width=320, colorspace=3, encoded_image_string=film)
@@ -187,7 +190,7 @@ class Board:
 
     @_writes
     def hparams(self, config: Config, split: str, errors: Errors, step: int) -> None:
-        """Write the errors on a split beside the config's numbers and words."""
+        """Write the errors on a split beside the config's numbers and words, for the page HPARAMS."""
         from torch.utils.tensorboard.summary import hparams
 
         metrics = _metrics(split, errors)
@@ -201,7 +204,7 @@ class Board:
 
     @_writes
     def text(self, tag: str, text: str, step: int) -> None:
-        """Write a table as it is."""
+        """Write a text as it is, in a font of fixed width."""
         self._writer.add_text(tag, f"```\n{text}\n```", step)
 
     @_writes
@@ -220,13 +223,13 @@ class Board:
 
 
 def _metrics(split: str, errors: Errors) -> dict[str, float]:
-    """Return the errors of a split as the page of hyperparameters names them."""
+    """Return the errors of a split by their names on the page HPARAMS."""
     at = {f"final/{split}/error_at_{h:g}s": errors.at(h) for h in errors.horizons}
     return {f"final/{split}/error": errors.mean, **at}
 
 
 def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the edges (E, 2) and triangles (F, 3) that are drawn of a robot; of one that names none, a chain."""
+    """Return the edges (E, 2) and triangles (F, 3) to draw for a system; a chain of its nodes where it names none."""
     chain = torch.stack([torch.arange(nodes - 1, device="cpu"), torch.arange(1, nodes, device="cpu")], dim=1)
     none = torch.zeros(0, 3, dtype=torch.long, device="cpu")
     if system.edges is None and system.triangles is None:
@@ -237,12 +240,12 @@ def _joints(system: System, nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _spread(frames: int, most: int) -> list[int]:
-    """Return at most so many of the frames, evenly."""
+    """Return the indices of at most so many of the frames, at even distances."""
     return torch.linspace(0, frames - 1, min(most, frames), device="cpu").long().tolist()
 
 
 def _flat(config: Config) -> dict[str, str | float | int | bool]:
-    """Return the numbers and words of the config by dotted keys; what the robot is, how it is trained."""
+    """Return the numbers and words of the config by dotted keys, without [logging] and fields that a stage lacks."""
     found: dict[str, str | float | int | bool] = {}
 
     def walk(value, key: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run has fitted, and its errors on recordings that training never saw."""
+"""The fitted system of a run, and its errors on recordings that training never saw."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from training.system import System
 
 __all__ = ["evaluate", "fitted_system", "refuse_without_best", "trained_system"]
 
-START_ROUNDS = 5  # times those of a look: here starts begin from nothing
+START_ROUNDS = 5  # times the optimiser's steps of a look, as starts begin from zero here
 
 
 def fitted_system(
     folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> System:
-    """Return the system of a run as it was fitted: its robot, with constants and learned terms, to be used elsewhere.
+    """Return the system of a run with the fitted constants and learned terms, to be used elsewhere.
 
-    Systems of a robot have it as `model`, and what steps it as `integrator`; `values()` are the fitted constants. The
-    recordings that the run was fitted to are read, as a system begins with what they say of the robot.
+    Systems of a robot have it as `model`, and its integrator as `integrator`; `values()` are the fitted constants. The
+    recordings that the run was fitted to are read again, as a system measures the robot in them.
 
     Parameters
     ----------
-    folder : of the run.
-    settings : "key=value", what is to be other than in the run's config, such as "data.path=..." of data that moved.
+    folder : the run's folder.
+    settings : changes of the run's config as "key=value", such as "data.path=..." of data that moved.
     weights : "best", or "after-NAME" for those that the stage of that name ended with.
     allow_code : run the Python files that the config, or its scene, names.
 
@@ -56,9 +56,10 @@ def fitted_system(
 def trained_system(
     folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
-    """Return `fitted_system`, and its evaluation recordings: repaired (to start from), and what was measured.
+    """Return the fitted system of a run, and its evaluation recordings twice: repaired, and as measured.
 
-    Both are in metres and in order, repaired as `data.rules` says; only the first have their gaps and spikes filled.
+    Predictions start from the repaired ones, and are compared with the others. Units and order of nodes are repaired in
+    both, as `data.rules` says; only the first have their gaps and spikes filled.
     """
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
@@ -92,7 +93,7 @@ def _fitted(folder: Path, config: Config, weights: str, allow_code: bool) -> tup
 
 
 def refuse_without_best(folder: Path, config: Config) -> None:
-    """Refuse the folder of a run that has no best weights, and say why."""
+    """Refuse the folder of a run that has a checkpoint and no best weights, and say why it has none."""
     if checkpoint.exists(folder, "last") and not checkpoint.exists(folder, "best"):
         stages = [stage.name for stage in config.stages if checkpoint.exists(folder, f"after-{stage.name}")]
         instead = f"take those after a stage, --stage {stages[-1]}" if stages else "go on with --resume"
@@ -103,10 +104,10 @@ def refuse_without_best(folder: Path, config: Config) -> None:
 
 
 def _refuse_another_robot(trained_on: Recordings, recordings: Recordings) -> None:
-    """Refuse recordings that a system made for others cannot be compared with."""
+    """Refuse recordings with another number of nodes or time between frames than those that were trained on."""
     if recordings.nodes != trained_on.nodes:
         raise InputError(f"{recordings.names[0]}: {recordings.nodes} nodes; training had {trained_on.nodes}")
-    if abs(recordings.dt - trained_on.dt) > 1e-3 * trained_on.dt:  # clocks are rounded
+    if abs(recordings.dt - trained_on.dt) > 1e-3 * trained_on.dt:  # times in files are rounded
         raise InputError(f"{recordings.names[0]}: {recordings.dt} s between frames; training had {trained_on.dt} s")
 
 
@@ -115,12 +116,11 @@ def evaluate(
 ) -> dict[str, Errors]:
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
-    Predictions start from the repaired recordings; errors are against what was measured, in metres and in order but
-    spikes and all, so that they compare with those of others. Starts that are fitted are fitted to the first frames of
-    each recording.
+    Predictions start from the repaired recordings; errors are against what was measured, spikes included, so that they
+    can be compared with those of other programs. Fitted starts are fitted to the first frames of each recording.
 
-    Writes them into the run's folder, under the name of the split and of the stage:
-    .json, .csv and .png (error over horizon), and the event file.
+    The errors are also written into the run's folder, in files named after the split and the stage: .json, .csv and
+    .png (error over horizon), and in the event file.
     """
     config = load(folder / "config.json", settings or [])
     stages = [s.name for s in config.stages]
@@ -152,7 +152,7 @@ def evaluate(
 
 
 def _starts(system: System, recordings: Recordings, config: Config) -> Tensor | None:
-    """Return the starts that the first frames of recordings tell; None where none are fitted."""
+    """Return the starts (K, S) fitted to the first frames of recordings; None where the system fits none."""
     if not system.start_size:
         return None
     nothing = torch.zeros(len(recordings), system.start_size, dtype=torch.float64, device=system.device)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["blank", "horizon_curves", "shapes"]
 
-ROWS = 3  # recordings that are drawn, at most
+ROWS = 3  # most recordings that are drawn
 FLAT = 0.15  # height over width, below which shapes are seen from above
 
 
 def blank(width: float, height: float) -> Figure:
-    """Return an empty figure of that size [inch], drawn without a display."""
+    """Return an empty figure of a size [inch], which needs no display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -55,13 +55,14 @@ def shapes(
 ) -> Figure:
     """Return a figure of simulated robots and measured markers of some recordings at fixed times.
 
-    It is seen from the side, along the axis in which the markers reach least far; from above where they lie flat.
+    The view is from the side, along the horizontal axis in which the markers extend least, or from above if they lie
+    flat.
 
     Parameters
     ----------
     drawn : (K, T, N, 3) simulated nodes [m]; frame k is (k + 1) dt after the start.
-    edges, triangles : (E, 2), (F, 3) what is drawn between them.
-    markers, valid : (K, T, M, 3) [m], (K, T, M), those measured and which were seen.
+    edges, triangles : (E, 2), (F, 3) nodes of the edges and triangles that are drawn.
+    markers, valid : (K, T, M, 3) measured markers [m], and (K, T, M) which of them were seen.
     times : [s]; one column each.
     """
     times = list(times) or [dt * markers.shape[1]]
@@ -85,13 +86,13 @@ def shapes(
 
 
 def _lines(edges: Tensor, triangles: Tensor) -> np.ndarray:
-    """Return the edges and the sides of triangles, each once, (L, 2)."""
+    """Return the nodes (L, 2) of all edges and sides of triangles, each once."""
     sides = torch.cat([triangles[:, [0, 1]], triangles[:, [1, 2]], triangles[:, [2, 0]]])
     return torch.cat([edges, sides]).sort(dim=1).values.unique(dim=0).numpy()
 
 
 def _widest(points: Tensor) -> list[int]:
-    """Return the two axes in which points (P, 3) reach farthest, in their order; upright, unless they lie flat."""
+    """Return the two axes to draw points (P, 3) along: z and the wider of x and y; x and y if the points lie flat."""
     reach = points.amax(0) - points.amin(0) if len(points) else points.new_tensor([1.0, 0.0, 1.0])
     flat = bool(reach[2] < FLAT * reach.max())
     return [0, 1] if flat else [int(reach[:2].argmax()), 2]

@@ -1,4 +1,4 @@
-"""Open-loop predictions of whole recordings, and how far they are off."""
+"""Open-loop predictions of whole recordings, and their errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class OpenLoop:
     Attributes
     ----------
     positions : (K, T - given, M, 3) of the markers [m].
-    good : (K,) which came to their end.
-    nodes : (K, T - given, N, 3) of all nodes; None where the markers are the nodes.
+    good : (K,) bool, which came to their end.
+    nodes : (K, T - given, N, 3) of all nodes [m]; None where the markers are the nodes.
     """
 
     positions: Tensor
@@ -32,7 +32,7 @@ class OpenLoop:
 
     @property
     def drawn(self) -> Tensor:
-        """What is drawn of the robot (K, T - given, N, 3)."""
+        """The nodes to draw (K, T - given, N, 3) [m]."""
         return self.positions if self.nodes is None else self.nodes
 
     def rows(self, rows: slice) -> OpenLoop:
@@ -44,7 +44,7 @@ class OpenLoop:
 def predict_all(
     system: System, recordings: Recordings, processes: Processes = ALONE, start: Tensor | None = None
 ) -> OpenLoop:
-    """Return open-loop predictions of all recordings.
+    """Return open-loop predictions of all recordings; several processes share them, and all get all results.
 
     Parameters
     ----------
@@ -72,6 +72,6 @@ def predict_all(
 def errors_of(
     system: System, recordings: Recordings, predicted: OpenLoop, measured: Recordings | None = None
 ) -> Errors:
-    """Return the errors of predictions of recordings, against what was `measured` if that is something else."""
+    """Return the errors of predictions of recordings, against the `measured` ones if those are others."""
     skipped = skipped_frames(system, recordings)
     return Errors.of(predicted.positions, measured or recordings, predicted.good, skipped)

@@ -1,4 +1,4 @@
-"""Robots and markers as triangles: for meshes in TensorBoard and for movies."""
+"""Robots and markers as triangle meshes, for TensorBoard and for movies."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ NOTHING = np.zeros((0, 3)), np.zeros((0, 3), dtype=np.int64)
 
 @dataclass(frozen=True)
 class Solid:
-    """Triangles: vertices (V, 3) [m], faces (F, 3), colours (V, 3) uint8."""
+    """A triangle mesh: vertices (V, 3) [m], faces (F, 3), colours (V, 3) uint8."""
 
     vertices: np.ndarray
     faces: np.ndarray
     colours: np.ndarray
 
     def triangles(self) -> Triangles:
-        """Return them with normals, to be drawn from both sides."""
+        """Return the mesh with normals, to be drawn from both sides."""
         both = np.ones(len(self.faces), dtype=bool)
         return Triangles(self.vertices, vertex_normals(self.vertices, self.faces), self.colours, self.faces, both)
 
 
 def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, valid: Tensor, extent: float) -> Solid:
-    """Return a simulated robot (blue) with the measured markers (grey).
+    """Return the mesh of a simulated robot (blue) with the measured markers (grey).
 
     Parameters
     ----------
     nodes : (N, 3) [m]; edges : (E, 2); triangles : (F, 3), of the robot.
     markers : (M, 3) [m]; valid : (M,) bool, which of them were seen.
-    extent : of the robot [m].
+    extent : size of the robot [m], by which tubes and balls are scaled.
     """
     x = nodes.double().numpy()
     seen = markers.double().numpy()[valid.numpy()]
@@ -61,7 +61,7 @@ def drawn(nodes: Tensor, edges: Tensor, triangles: Tensor, markers: Tensor, vali
 
 
 def _tubes(x: np.ndarray, edges: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return vertices and faces of tubes around edges."""
+    """Return vertices and faces of tubes around edges, of a radius [m]."""
     if not len(edges):
         return NOTHING
     tubes = Tubes(edges, np.arange(len(edges)), Profile.round())
@@ -70,7 +70,7 @@ def _tubes(x: np.ndarray, edges: np.ndarray, radius: float) -> tuple[np.ndarray,
 
 
 def _balls(markers: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return vertices and faces of balls at markers."""
+    """Return vertices and faces of balls at markers, of a radius [m]."""
     ball = trimesh.creation.icosphere(subdivisions=0, radius=radius)
     vertices = markers[:, None] + np.asarray(ball.vertices)
     faces = np.asarray(ball.faces) + len(ball.vertices) * np.arange(len(markers))[:, None, None]
@@ -91,13 +91,13 @@ def movie(solids: list[Solid], low: Tensor, high: Tensor, seconds: float, size: 
     camera = Camera.finding(low.numpy(), high.numpy(), -60.0, 18.0, *size)
     pictures = [Image.fromarray(draw(camera, solid.triangles())).quantize(64) for solid in solids]
     file = io.BytesIO()
-    duration = max(round(1000 * seconds), 20)  # shorter ones are shown slower
+    duration = max(round(1000 * seconds), 20)  # [ms]; browsers slow down frames that are shorter
     pictures[0].save(file, "GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
     return file.getvalue()
 
 
 def box(*points: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the corners of a box around points (..., 3), those that are finite."""
+    """Return the lower and the upper corner (3,) of a box around all finite points among points (..., 3)."""
     flat = torch.cat([x.reshape(-1, 3) for x in points])
     flat = flat[flat.isfinite().all(1)]
     return flat.amin(0).double(), flat.amax(0).double()

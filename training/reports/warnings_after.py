@@ -1,4 +1,4 @@
-"""What a fit warns of in the end: that it changed nothing, explains nothing, or leaves more than the markers' noise."""
+"""Warnings at the end of a fit: that it changed nothing, explains nothing, or leaves more than the markers' noise."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from training.reports.predictions import OpenLoop
 
 __all__ = ["FAR_MARKER", "warnings_after"]
 
-FAR_MARKER = 0.2  # of the robot's size: farther off, markers are likely to be other ones, or in another frame
-NORMAL = math.sqrt(0.5 * math.pi)  # standard deviation over mean absolute error, of noise
-MOST_NOISE = 2.0  # that residuals are of the noise before something is said: its size is known roughly
+FAR_MARKER = 0.2  # share of the robot's size: farther off, markers are likely to be other ones, or in another frame
+NORMAL = math.sqrt(0.5 * math.pi)  # standard deviation over mean absolute value, of normal noise
+MOST_NOISE = 2.0  # ratio of residuals to noise that is no cause for a warning: the noise is known roughly
 
 
 def warnings_after(
@@ -28,11 +28,11 @@ def warnings_after(
     references: Mapping[str, Errors],
     held_out: Recordings,
 ) -> list[str]:
-    """Return what is doubtful about a fit that is done.
+    """Return the warnings about a fit that is done.
 
     Parameters
     ----------
-    validated : how it predicts the held-out recordings; references : errors of predictions of these without a model.
+    validated : predictions of the held-out recordings; references : errors of the baselines on these.
     """
     found: list[str | None] = [warning_of_unchanged_weights(config, progress.total, progress.best_at)]
     poor = warnings_of_poor_fit(validated.errors, references, validated.predicted, held_out)
@@ -43,7 +43,7 @@ def warnings_after(
 def warnings_of_poor_fit(
     errors: Errors, references: Mapping[str, Errors], predicted: OpenLoop, measured: Recordings
 ) -> list[str]:
-    """Return a warning for each sign that a fit explains nothing: residuals as large as the robot, lines not beaten."""
+    """Return a warning for each sign that a fit explains nothing: large residuals, baselines that are not beaten."""
     warnings = []
     size, off = _size(predicted.drawn[:, 0]), _distance(predicted, measured)
     if size > 0 and off > FAR_MARKER * size:
@@ -62,7 +62,7 @@ def warnings_of_poor_fit(
 
 
 def warning_of_residuals_above_noise(config: Config, errors: Errors) -> str | None:
-    """Return a warning where predictions are farther off than the noise of the markers explains, else None."""
+    """Return a warning where residuals are larger than the noise of the markers explains, else None."""
     noise, off = config.loss.scale, NORMAL * errors.mean
     if not MOST_NOISE * noise < off < math.inf:
         return None
@@ -91,12 +91,12 @@ def warning_of_unchanged_weights(config: Config, batches: int, best_at: int) -> 
 
 
 def _size(nodes: Tensor) -> float:
-    """Return how large a robot is [m], the diagonal of the box around its nodes (K, N, 3), the largest of all."""
+    """Return the size of a robot [m]: the largest diagonal of the boxes around its nodes (K, N, 3)."""
     return float((nodes.amax(1) - nodes.amin(1)).norm(dim=-1).nan_to_num(nan=0.0, posinf=0.0).max())
 
 
 def _distance(predicted: OpenLoop, measured: Recordings) -> float:
-    """Return how far what was seen is from its predictions [m], root mean square of distances."""
+    """Return the root mean square of the distances from markers that were seen to their predictions [m]."""
     given = measured.frames - predicted.positions.shape[1]
     seen = measured.valid[:, given:]
     return float((predicted.positions - measured.positions[:, given:])[seen].square().sum(-1).mean().sqrt())

@@ -1,4 +1,4 @@
-"""What a fit warns of before it begins: recordings that are hardly of this robot, constants that nothing can tell."""
+"""Warnings before a fit: recordings that hardly belong to its robot, constants and starts that cannot be right."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from training.system import System
 
 __all__ = ["warnings_before"]
 
-MOST_STEPS = 300  # of a scene from frame to frame, of times that nobody wonders at
-MOST_UNIT = 10.0  # that a shift's unit is of its constant: steps of a few hundredths of it are steps of tenths of this
+MOST_STEPS = 300  # steps of a scene between frames, beyond which times are probably in another unit
+MOST_UNIT = 10.0  # ratio of a shift's unit to its constant: beyond, an optimiser's step is tenths of the constant
 
 
 def warnings_before(config: Config, system: System, recordings: Recordings, trained_on: Recordings) -> list[str]:
-    """Return what is doubtful about a fit before it begins; refuse recordings that cannot be of its robot.
+    """Return the warnings about a fit before it begins; refuse recordings that cannot be of its robot.
 
     Parameters
     ----------
-    trained_on : those of the recordings that are trained on.
+    recordings : all of the training split; trained_on : those that are not held out.
     """
     found = [
         warning_of_times_in_another_unit(config, system, recordings),
@@ -38,13 +38,13 @@ def warnings_before(config: Config, system: System, recordings: Recordings, trai
 
 @torch.no_grad()
 def warning_of_distant_markers(system: System, recordings: Recordings) -> str | None:
-    """Return a warning where markers begin far from the points of the robot that they are said to sit at, else None.
+    """Return a warning where markers begin far from their points on the robot, else None.
 
     Raises
     ------
     InputError
-        Every marker is farther off than the robot is large, and nothing that is fitted can bring them together: the
-        robot starts from rest, and neither its clamps nor the frame of the recordings are trained.
+        Every marker is farther off than the robot is large, and nothing that is fitted can move the robot there: it
+        starts from rest, and neither its clamps nor the frame of the recordings are trained.
     """
     if not isinstance(system, SceneSystem) or system.measured:
         return None
@@ -64,7 +64,7 @@ def warning_of_distant_markers(system: System, recordings: Recordings) -> str | 
 
 
 def warning_of_times_in_another_unit(config: Config, system: System, recordings: Recordings) -> str | None:
-    """Return a warning where so many steps lie between two frames that times are likely to be in another unit."""
+    """Return a warning where more than `MOST_STEPS` steps lie between two frames, as times may be in another unit."""
     if not isinstance(system, SceneSystem) or system.substeps <= MOST_STEPS:
         return None
     dt, steps = recordings.dt, system.substeps
@@ -108,7 +108,7 @@ def warning_of_coarse_units(system: System) -> str | None:
 
 
 def warning_of_unsettled_starts(config: Config, recordings: Recordings) -> str | None:
-    """Return a warning where windows begin settled in the middle of recordings of a robot that is driven, else None."""
+    """Return a warning where windows of a driven robot begin in equilibrium in the middle of recordings, else None."""
     begin = config.start
     if begin is None or begin.state != "settled" or begin.velocity == "fitted" or begin.warm_up:
         return None
