@@ -1,7 +1,10 @@
-"""Networks that act inside the step, one a file; `FORCES` and `ENERGIES` are what a config may name.
+"""Networks that act inside a time step, one a file; those in `FORCES` and `ENERGIES` go by name in configs of fits.
 
-A network of one's own needs no entry here: a config names it as "file.py:Name" (docs/training.md, "A network of your
-own"). With `records = True` a class promises what recorded steps need of it (docs/speed.md, "What users write").
+A network of your own needs no entry here: a config names it as "file.py:Name" (docs/training.md, "A network of your
+own"). A class with `records = True` promises what recorded steps need of it (docs/speed.md, "What users write").
+
+Networks see and give numbers of a size of about one. Their classes have arguments for the scales: `speed`, `size` and
+the like are the quantity that counts as one.
 """
 
 from models.controller import CurvatureController

@@ -1,4 +1,4 @@
-"""A learned controller."""
+"""`CurvatureController`, a learned feedback on natural curvature."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["CurvatureController"]
 
 
 class CurvatureController(nn.Module):
-    """Feedback on natural curvature: each spring bends by what a perceptron makes of its surroundings and of time.
+    """Feedback on natural curvature: a perceptron sets each spring's from the spring's strains and rates, and time.
 
-    It sees the spring's curvatures and twist less their natural values, the rates at which its two neighbouring nodes
-    part, and sine and cosine of time. What it gives is added to the natural curvature of the control (of the model,
-    where the control has none), bounded by `amplitude`; untrained it is exactly nothing. A `Controller` of `rollout`
-    and `unroll`.
+    It sees the spring's curvatures and twist less their natural values, the relative velocity of its two outer nodes,
+    and sine and cosine of time. Its output, bounded by `amplitude`, is added to the natural curvature of the control
+    (of the model, where the control has none); an untrained one adds exactly zero. A `Controller` of `rollout` and
+    `unroll`.
 
     Parameters
     ----------
     amplitude : largest change of each natural curvature (dimensionless, integrated over the spring's length).
     period : of the sine and cosine of time [s].
-    speed : what counts as one [m/s].
+    speed : velocity that counts as one [m/s].
     hidden : widths of the hidden layers.
     """
 
@@ -43,7 +43,7 @@ class CurvatureController(nn.Module):
         return control.replace(natural_curvature=curvature + change)
 
     def _seen(self, state: State, own: Control, model: Model) -> Tensor:
-        """Return what each spring sees (B, S, 8)."""
+        """Return the inputs of the perceptron for each spring, (B, S, 8)."""
         strains = model.strains(state)
         assert own.natural_curvature is not None and own.natural_twist is not None
         bent = [strains["kappa1"] - own.natural_curvature[..., 0], strains["kappa2"] - own.natural_curvature[..., 1]]

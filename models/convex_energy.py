@@ -1,4 +1,4 @@
-"""A convex energy."""
+"""`ConvexEnergy`, a learned energy that is convex for any weights."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class ConvexEnergy(Energy):
     for w >= 0 (Amos, Xu and Kolter 2017). psi(s) = scale * (f(s) - f(0) - s . f'(0)). Even in the strains (`even`): s
     and -s are averaged, as a straight rod of a symmetric section has it.
 
-    The last weights are |w|: an untrained network (w = 0) is exactly zero, and by taking the slope at w = 0 from the
-    right, it can learn from there.
+    The last weights are |w|: an untrained network (w = 0) is exactly zero. The slope of |w| at zero is taken from the
+    right, so that it can learn from there.
 
-    Also a dissipation: a function of the rates of strain.
+    It can also be a dissipation, as a function of the rates of strain.
 
     Parameters
     ----------
-    strains : how many strains, the first ones of the stencil; the others are not seen.
-    scale : what the network's one stands for [J/m; W/m of a dissipation].
-    size : strains that count as one: one number, or one for each (1/m for curvature and twist).
+    strains : number of strains that it sees, the first ones of the stencil.
+    scale : energy for an output of one [J/m; W/m of a dissipation].
+    size : strain that counts as one: one number, or one for each strain (1/m for curvature and twist).
     hidden : widths of the hidden layers.
-    even : psi(-s) = psi(s).
+    even : whether psi(-s) = psi(s).
     """
 
     records = True
@@ -54,14 +54,14 @@ class ConvexEnergy(Energy):
             nn.Linear(self.strains, width, dtype=torch.float64, device="cpu") for width in hidden
         )
         pairs = zip(hidden[:-1], hidden[1:], strict=True)
-        # softplus(-4) = 0.018: a layer starts with little of the one before, whose sum is of order one
+        # softplus(-4) = 0.018: small first weights, whose sum over the layer before is of order one
         self.passed = nn.ParameterList(
             nn.Parameter(torch.randn(after, before, dtype=torch.float64, device="cpu") - 4) for before, after in pairs
         )
         self.last = nn.Parameter(torch.zeros(hidden[-1], dtype=torch.float64, device="cpu"))
         for layer in self.direct:
-            # units that bend at strains between nothing and `size`: flat before, so that laws other than quadratic ones
-            # are within reach
+            # units that are flat up to a strain between zero and `size`, and bend there, so that laws other than
+            # quadratic ones are within reach
             nn.init.normal_(layer.weight, std=3.0)  # type: ignore[arg-type]
             nn.init.uniform_(layer.bias, -4.0, 0.0)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A learned drag law."""
+"""`DragLaw`, a learned drag on edges that never adds power."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class DragLaw(LocalForce):
     """Drag on edges: F = -l (c_t u_t + c_n u_n), u the edge's mean velocity along (t) and across (n) the edge.
 
     The coefficients [Pa s] are c = start * softplus(network(|u_t|^2, |u_n|^2)) / softplus(0) >= 0: power is only taken
-    out, whatever the weights, and everything is smooth at rest. Untrained they are `start`: a term that took nothing
-    out could not learn to, as its slope by the weights would vanish.
+    out, whatever the weights, and everything is smooth at rest. Untrained they are `start`, not zero: at c = 0 the
+    gradient by the weights would vanish, and nothing would be learned.
 
-    Claims: moves with translation and any rotation; does not depend on numbering, nor on the direction of edges.
+    Claims: equivariant under translation and any rotation; independent of numbering and of the direction of edges.
 
     Parameters
     ----------
     start : coefficient of the untrained law, along and across alike [Pa s].
-    speed : what counts as one [m/s].
+    speed : speed that counts as one [m/s].
     hidden : widths of the hidden layers.
     explicit : see `Force`.
     """
@@ -39,7 +39,7 @@ class DragLaw(LocalForce):
         self.network = mlp(2, 2, tuple(hidden))
 
     def coefficients(self, along: Tensor, across: Tensor) -> Tensor:
-        """Return c_t and c_n (..., 2) [Pa s] at squared speeds (...) [m^2/s^2]."""
+        """Return c_t and c_n (..., 2) [Pa s] at squared speeds along and across the edge, (...) each [m^2/s^2]."""
         seen = torch.stack([along, across], dim=-1) / self.speed**2
         return self.start * softplus(self.network(seen)) / softplus(torch.zeros((), dtype=seen.dtype, device="cpu"))
 

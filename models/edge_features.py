@@ -1,4 +1,4 @@
-"""What networks see of an edge: numbers that do not change when the robot is moved or turned about gravity."""
+"""Features of edges that networks see: numbers that do not change when the robot is moved or turned about gravity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 __all__ = ["COUNT", "EdgeFeatures", "edge_features", "features_between"]
 
-COUNT = 8  # numbers an edge
-STRETCH = 50.0  # a stretch of 2 % counts as one
+COUNT = 8  # features of an edge
+STRETCH = 50.0  # scale of stretch: 2 % counts as one
 
 
 @dataclass(frozen=True)
 class EdgeFeatures:
-    """Invariant numbers of each edge, and the vectors that turn with it.
+    """Invariant features of each edge, and axes that turn with it.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ def edge_features(x: Tensor, u: Tensor, edges: Tensor, rest_length: Tensor, spee
     Parameters
     ----------
     edges : (E, 2) node indices; rest_length : (..., E) [m].
-    speed : what counts as one [m/s].
+    speed : speed that counts as one [m/s].
     """
     i, j = edges[:, 0], edges[:, 1]
     return features_between((x[:, i], x[:, j]), (u[:, i], u[:, j]), rest_length, speed)
@@ -51,8 +51,8 @@ def features_between(
 ) -> EdgeFeatures:
     """Return the features of edges from the positions x and velocities u (B, E, 3) of their first and second nodes.
 
-    Reversing an edge turns the sign of slope, t and b, and of relative against mean velocities along t and b: networks
-    that shall not care about the direction of edges have to see both.
+    Reversing an edge changes the signs of the slope, of t and b, of mean velocities along t and b, and of the relative
+    velocity along n. A network that is to be independent of the direction of edges has to see both.
     """
     e = x[1] - x[0]
     length = torch.linalg.vector_norm(e, dim=-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The baseline without physics."""
+"""`FreeNodes`, the baseline without physics: a network alone moves the nodes of a chain."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ STIFFEST = 8.0  # log of [1/s^2]: explicit steps of 0.01 s are stable up to 9.2
 class FreeNodes(MessagePassing):
     """A graph network that gives nodes of a chain accelerations; no elasticity, no weight, no solver.
 
-    The same edges, features and symmetries as `MessagePassingForce`, stepped by semi-implicit Euler. Untrained, a node
-    is drawn to where its neighbours' rest lengths would have it by a soft spring and slowed by a damper (both known to
-    the network as features): a chain without anything would fly apart before it could learn.
+    It has the same edges, features and symmetries as `MessagePassingForce`, and is stepped by semi-implicit Euler.
+    Untrained, soft springs draw the edges to their rest lengths and a damper slows the nodes (the network sees stretch
+    and speed as features): a chain without these would fly apart before it could learn. Stiffness and damping are
+    learned, too.
 
     Parameters
     ----------
     rest_length : (E,) of the edges of a chain [m].
-    rounds, width : of the network.
-    acceleration : the most that the network gives an edge's node, along each axis [m/s^2]: without a bound, rollouts of
-        hundreds of explicit steps run away while it is trained.
-    speed : what counts as one [m/s].
+    rounds, width : rounds of messages and width of the hidden layers.
+    acceleration : largest acceleration of a node by an edge, along each of the edge's axes [m/s^2]: without a bound,
+        rollouts of hundreds of explicit steps run away while the network is trained.
+    speed : speed that counts as one [m/s].
     """
 
     rest_length: Tensor

@@ -1,4 +1,4 @@
-"""A force from messages along the rod."""
+"""`MessagePassingForce`, a learned force from messages along the robot's edges."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ __all__ = ["MessagePassingForce"]
 class MessagePassingForce(LocalForce, MessagePassing):
     """A residual force from a graph network on the nodes and edges of the robot.
 
-    Edges push their two nodes, equal and opposite (internal), and each node is pushed up and against its velocity
-    (external), by what `MessagePassing` makes of speeds, edges and where a node is along the robot.
+    Each edge pushes its two nodes, equal and opposite (internal), and each node is pushed vertically and along its
+    velocity (external). `MessagePassing` computes the pushes from speeds, edges and the nodes' places along the robot.
 
-    Claims: moves with translation and rotation about gravity (z); does not depend on the numbering of nodes and edges,
-    nor on the direction in which edges are stored; untrained it is exactly zero.
+    Claims: equivariant under translation and rotation about gravity (z); independent of the numbering of nodes and
+    edges, and of the direction in which edges are stored; exactly zero while untrained.
 
     Parameters
     ----------
-    rounds : of messages; the force depends on what is so many edges away.
+    rounds : reach of the force in edges; `rounds` - 1 rounds of messages come before the pushes.
     width : of the hidden layers.
-    force : what the network's one stands for [N]; speed : likewise [m/s].
-    place : let nodes know how far along the robot they are (0 in the middle, 1 at its ends, of the path from end to
-        end): the same from both ends.
+    force : force for an output of one [N]; speed : speed that counts as one [m/s].
+    place : whether nodes see their place along their rod, 0 in the middle and 1 at the ends, the same from both ends.
     explicit : see `Force`.
     """
 
@@ -50,7 +49,7 @@ class MessagePassingForce(LocalForce, MessagePassing):
         self.add_networks(seen=int(self.place), given=2, rounds=rounds - 1, width=width)
 
     def bind(self, body: Body) -> None:
-        """Take note of the robot, and of where its nodes are along it."""
+        """Take note of the robot, and of the nodes' places along its rods."""
         super().bind(body)
         self.register_buffer("_place", _place(body), persistent=False)
 
@@ -65,7 +64,7 @@ class MessagePassingForce(LocalForce, MessagePassing):
 
 
 def _place(body: Body) -> Tensor:
-    """Return (N,) places along each rod: 1 at its ends, 0 in its middle; the mean where several rods meet."""
+    """Return the places (N,) of nodes along their rods: 1 at the ends, 0 in the middle; the mean where rods meet."""
     total = torch.zeros(body.n_nodes, dtype=body.nodes.dtype, device="cpu")
     count = torch.zeros_like(total)
     for rod in body.rods:

@@ -1,4 +1,4 @@
-"""Message passing along edges in both directions, round by round, as the graph networks here share it."""
+"""Message passing along edges in both directions, round by round: a base class of the graph networks here."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ __all__ = ["MessagePassing"]
 
 
 class MessagePassing(nn.Module):
-    """The networks of a module that passes messages between nodes: a base class beside the module's own.
+    """The networks of a graph network on nodes and edges, as a base class beside the module's own.
 
-    Each node starts from its vertical speed and speed squared, and what else its module tells of it. In each round it
-    hears from its edges, which see both their nodes and their own features. At the end each edge pushes its two nodes
-    in its own frame, equal and opposite, and each node gives some numbers of its own.
+    The features of a node begin as its vertical speed, its squared speed and numbers that the derived module adds. In
+    each round a node gets messages from its edges, computed from both nodes' features and the edge's. At the end each
+    edge pushes its two nodes in its own frame, equal and opposite, and each node has some outputs of its own.
 
     Attributes
     ----------
-    speed : what counts as one [m/s].
+    speed : speed that counts as one [m/s]; the derived module sets it.
     """
 
     speed: float
 
     def add_networks(self, seen: int, given: int, rounds: int, width: int) -> None:
-        """Make the networks, the last of which give zeros.
+        """Make the networks; the last ones give zeros while they are untrained.
 
         Parameters
         ----------
-        seen : how many numbers the module tells of a node, beside its speeds.
-        given : how many numbers a node gives.
-        rounds, width : of messages, of the hidden layers.
+        seen : number of a node's features beside its speeds.
+        given : number of outputs of a node.
+        rounds, width : rounds of messages, and width of features and hidden layers.
         """
         self.encode = mlp(2 + seen, width, (width,), zero=False)
         self.messages = nn.ModuleList(mlp(2 * width + COUNT, width, (width,), zero=False) for _ in range(rounds))
@@ -51,15 +51,15 @@ class MessagePassing(nn.Module):
         seen: Sequence[Tensor] = (),
         bounded: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Return the push (B, E, 3) of each edge on its second node, and the numbers (B, N, given) of each node.
+        """Return the push (B, E, 3) of each edge on its second node, and the outputs (B, N, given) of each node.
 
         Parameters
         ----------
         x, u : positions and velocities (B, N, 3).
         edges : (E, 2) node indices.
         rest_length : (..., E) [m].
-        seen : what the module tells of the nodes, each (B, N, 1).
-        bounded : keep all numbers that the networks give between -1 and 1, by tanh.
+        seen : features of the nodes beside their speeds, each (B, N, 1).
+        bounded : whether all outputs are kept between -1 and 1, by tanh.
         """
         forward = edge_features(x, u, edges, rest_length, self.speed)
         back = edge_features(x, u, edges.flip(1), rest_length, self.speed)
@@ -80,13 +80,15 @@ class MessagePassing(nn.Module):
 def _edge_outputs(
     network: nn.Module, h: Tensor, edges: Tensor, forward: EdgeFeatures, back: EdgeFeatures
 ) -> tuple[Tensor, Tensor]:
-    """Return what a network makes of each edge, (B, E, ...) each: for its second node, and turned round for its first.
+    """Return a network's outputs for the second and the first node of each edge, (B, E, ...) each.
+
+    For the first node the edge is seen in the other direction.
 
     Parameters
     ----------
     h : (B, N, width) hidden features of the nodes.
     edges : (E, 2) node indices.
-    forward, back : features of the edges as they are stored, and turned round.
+    forward, back : features of the edges as they are stored, and reversed.
     """
     i, j = edges[:, 0], edges[:, 1]
     to_j = network(torch.cat([h[:, i], h[:, j], forward.numbers], dim=-1))

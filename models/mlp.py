@@ -15,7 +15,7 @@ def mlp(inputs: int, outputs: int, hidden: Sequence[int] = (32, 32), zero: bool 
 
     Parameters
     ----------
-    zero : the last layer starts at zero, so that an untrained network gives nothing.
+    zero : whether the last layer starts at zero, so that an untrained network gives zeros.
     """
     layers: list[nn.Module] = []
     for width in hidden:

@@ -1,4 +1,4 @@
-"""Types of the options that networks take, with their bounds: options from a config are checked against these."""
+"""Types of the networks' options with their bounds, against which options from a config are checked."""
 
 from __future__ import annotations
 

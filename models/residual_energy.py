@@ -1,4 +1,4 @@
-"""An energy from a perceptron."""
+"""`ResidualEnergy`, a learned energy of any shape, with no force at zero strain."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["ResidualEnergy"]
 
 
 class ResidualEnergy(Energy):
-    """psi(s) = scale * (f(s) - f(0) - s . f'(0)), f a perceptron: no force at rest, else free to have any shape.
+    """psi(s) = scale * (f(s) - f(0) - s . f'(0)), f a perceptron: no force at zero strain, else of any shape.
 
-    Claims: zero with zero slope at zero strain; untrained it is exactly zero; with `bounded` it is at least -scale per
-    unit of measure, however strained (then f is a softplus of the perceptron plus a convex part for the tangent:
-    psi = scale * (softplus(g(s)) - softplus(g(0))) |s|^2 / (1 + |s|^2)).
+    With `bounded` it is psi(s) = scale * (softplus(f(s)) - softplus(f(0))) |s|^2 / (1 + |s|^2), which is never below
+    -scale * softplus(f(0)), however large the strains are.
+
+    Claims: zero with zero slope at zero strain; exactly zero while untrained.
 
     Parameters
     ----------
-    strains : how many strains, the first ones of the stencil; the others are not seen.
-    scale : what the network's one stands for [J/m].
-    size : strains that count as one: one number, or one for each (1/m for curvature and twist).
+    strains : number of strains that it sees, the first ones of the stencil.
+    scale : energy for an output of one [J/m].
+    size : strain that counts as one: one number, or one for each strain (1/m for curvature and twist).
     hidden : widths of the hidden layers.
-    bounded : bounded below by construction.
+    bounded : whether psi is bounded below by construction.
     features : (S, F) numbers of each spring that it may depend on, e.g. its place along the body; None for none.
     """
 

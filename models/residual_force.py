@@ -1,4 +1,4 @@
-"""A force from a perceptron on each edge."""
+"""`ResidualForce`, a learned force from a perceptron on each edge."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ __all__ = ["ResidualForce"]
 class ResidualForce(PairForce):
     """A residual force: a perceptron sees each edge alone and pushes its two nodes in the edge's frame.
 
-    It works on edges, not on nodes, as an edge has a frame in which what it sees and does turns with the robot, and its
-    force on two nodes needs the smallest blocks in Newton's matrix. The nodes are pushed independently, so drag, weight
-    and internal forces can all be told.
+    It works on edges, not on nodes, as features and forces in an edge's frame turn with the robot, and a force on two
+    nodes needs the smallest blocks in Newton's matrix. The nodes are pushed independently, so that drag, weight and
+    internal forces can all be represented.
 
-    Claims: moves with translation and rotation about gravity (z); does not depend on numbering, nor on the direction of
-    edges; untrained it is exactly zero.
+    Claims: equivariant under translation and rotation about gravity (z); independent of numbering and of the direction
+    of edges; exactly zero while untrained.
 
     Parameters
     ----------
     hidden : widths of the hidden layers.
-    force : what the network's one stands for [N]; speed : likewise [m/s].
-    directors : also show it the height of the material directors (z components of m1 and m2). Then the direction of
-        edges matters, as it does for directors, and derivatives take three times as long, as those of twist count.
+    force : force for an output of one [N]; speed : speed that counts as one [m/s].
+    directors : whether it also sees the z components of the material directors m1 and m2. Then the direction of edges
+        matters, as it does for directors, and derivatives take three times as long, as the force depends on twist.
     explicit : see `Force`.
     """
 
@@ -50,13 +50,16 @@ class ResidualForce(PairForce):
         self.network = mlp(COUNT + 2 * self.directors, 3, tuple(hidden))
 
     def bind(self, body: Body) -> None:
-        """Take note of the robot; what directors show depends on angles, too."""
+        """Take note of the robot; with `directors` the force depends on angles, too."""
         super().bind(body)
         if self.directors:
             self.dependence = Dependence(body, self.reach)
 
     def pair_force(self, x: Tensor, u: Tensor, *heights: Tensor) -> Tensor:
-        """Return the force on the second node of each pair (B, P, 3) [N]; heights are those of directors (B, P, 1)."""
+        """Return the force on the second node of each pair (B, P, 3) [N].
+
+        `heights` are the z components of the directors m1 and m2, (B, P, 1) each, if it sees them.
+        """
         rest_length = self.body.edge_length[..., self.edges_of_pairs]
         seen = features_between((x[:, :, 0], x[:, :, 1]), (u[:, :, 0], u[:, :, 1]), rest_length, self.speed)
         push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
