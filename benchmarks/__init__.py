@@ -1,6 +1,7 @@
-"""What a step costs, beside what a user would otherwise pick.
+"""Benchmarks of a step's cost, beside other simulators that a user could take instead: the peers.
 
-Every benchmark runs on one thread: what a batch costs on a core is what a farm of cores multiplies.
+Every benchmark runs on one thread, as the cost of a batch on one core tells what many cores can do. A robot-step is a
+step of one robot.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a step costs, all in one table: rods, shells, a parachute and contact, beside peers on the same rods.
+"""Measure the cost of a step, all in one table: rods, shells, a parachute and contact, beside peers.
 
 ``python -m benchmarks`` (or ``make benchmark``) measures every case in a process of its own, prints a table in Markdown
 and writes it as JSON, anew after every case. Words choose what is measured: ``python -m benchmarks rods compiled``;
@@ -44,14 +44,14 @@ MODULES = (
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's choices."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help="measure only what has all of these words in its name (see --list)")
     parser.add_argument("--quick", action="store_true", help="few, small and short cases, nothing compiled")
     parser.add_argument("--scaling", action="store_true", help="very many and very large robots, too")
     parser.add_argument("--list", action="store_true", help="print what would be measured")
     parser.add_argument("--out", type=Path, default=Path("out/benchmark.json"))
-    parser.add_argument("--job", help=argparse.SUPPRESS)  # a process of its own: see `jobs.run`
+    parser.add_argument("--job", help=argparse.SUPPRESS)  # for the processes that `jobs.run` starts
     return parser.parse_args()
 
 
@@ -59,7 +59,7 @@ Work = dict[str, Callable[[], list[table.Row]]]  # by its label
 
 
 def all_work(quick: bool, large: bool) -> Work:
-    """Return what there is to measure on this machine."""
+    """Return the measurements that can be made on this machine, by label."""
     modules = [importlib.import_module(f"benchmarks.{name}") for name in MODULES]
     found = [job for module in modules for job in module.jobs(quick, torch.cuda.is_available())]
     work: Work = {job.label: partial(jobs.run, job) for job in found}
@@ -75,7 +75,7 @@ def scaled(scaling: ModuleType, case: Any) -> list[table.Row]:
     who = "eager, cpu"
     try:
         cost = scaling.run(case)
-    except subprocess.CalledProcessError as error:  # its own words are on stderr
+    except subprocess.CalledProcessError as error:  # its message is on stderr
         return [table.Row(case.name, case.batch, who, note=f"failed: ended with {error.returncode}")]
     return [
         table.Row(
@@ -93,9 +93,9 @@ def scaled(scaling: ModuleType, case: Any) -> list[table.Row]:
 
 
 def measured(work: Work, head: dict[str, str], out: Path) -> list[table.Row]:
-    """Do the work, one piece after the other, and return its rows; say on stderr how far it is.
+    """Do the work, one piece after the other, and return its rows; report progress on stderr.
 
-    What is there is written after every piece, so that a run that is broken off is not lost.
+    The rows so far are written after every piece, so that a run that is broken off is not lost.
     """
     rows: list[table.Row] = []
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def sorted_by_case(rows: list[table.Row]) -> list[table.Row]:
 
 
 def main() -> int:
-    """Measure, print, write; return how it ended: 1 where a case failed, but for peers that are not there."""
+    """Measure, print, write; return the exit status, 1 where a case failed, but not where a peer is not installed."""
     chosen = arguments()
     if chosen.job:
         job = jobs.Job(**json.loads(chosen.job))

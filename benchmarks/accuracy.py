@@ -1,14 +1,14 @@
-"""Work against accuracy: our steps and those of dismech-newton, which has no tolerance, at like errors.
+"""Cost against accuracy: our steps and those of dismech-newton, which has no tolerance, at equal errors.
 
-``python -m benchmarks.accuracy`` prints what every tolerance and every number of iterations costs and how wrong it is;
-``make benchmark`` takes from it what 1e-5 m and 1e-6 m cost.
+``python -m benchmarks.accuracy`` prints cost and error for every tolerance and every number of iterations;
+``make benchmark`` takes from these the costs of errors of 1e-5 m and 1e-6 m.
 
 Both step the same cantilevers (`benchmarks.rods`) by implicit Euler with dt = 1e-2 s for half a second: same masses,
 gravity, clamp, stiffnesses and frames. The error is the largest distance of a tip, over all steps and robots, from the
-same steps solved in float64 to a relative tolerance of 1e-12. We are made cheaper by a larger tolerance, the peer by
-fewer iterations; its state is in float32, so it ends near 1e-6 m.
+same steps solved in float64 to a relative tolerance of 1e-12. Our steps get cheaper with a larger tolerance, the peer's
+with fewer iterations; its state is in float32, so its error stays near 1e-6 m.
 
-Times are process CPU time on one thread; compiling and building apart.
+Times are process CPU time on one thread, without compiling and building, which are given apart.
 """
 
 import argparse
@@ -42,19 +42,19 @@ PEER_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 
 @dataclass(frozen=True)
 class Point:
-    """What one tolerance, or one number of iterations, costs and how wrong it is."""
+    """Cost and error of one tolerance, or of one number of iterations."""
 
     who: str
     effort: str
     seconds: float  # of a robot-step
     error: float  # m
     residual: float | None = None  # largest, over the step's force scale
-    converged: int | None = None  # robots, in every step
+    converged: int | None = None  # robots that converged in every step
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """All that was tried for one batch by one simulator."""
+    """All points of one simulator for one batch."""
 
     nodes: int
     batch: int
@@ -64,13 +64,13 @@ class Sweep:
     peak_mb: float
 
     def cheapest(self, target: float) -> Point | None:
-        """Return the cheapest with at most this error, if there is one."""
+        """Return the cheapest point with at most this error [m]; None without."""
         right = [point for point in self.points if point.error <= target]
         return min(right, key=lambda point: point.seconds) if right else None
 
 
 def stepped(model: Model, batch: int, tolerance: float, steps: int) -> tuple[Tensor, float, float, int]:
-    """Return the tips (steps, B, 3), the CPU seconds, the largest residual and how many robots converged always."""
+    """Return the tips (steps, B, 3), CPU seconds, largest relative residual and number of robots that converged."""
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
     state, tips, infos = model.initial_state(batch=batch), [], []
     warm_up(integrator, model, state)
@@ -86,7 +86,7 @@ def stepped(model: Model, batch: int, tolerance: float, steps: int) -> tuple[Ten
 
 
 def case(nodes: int, batch: int, mode: str) -> Case:
-    """Return the benchmark's rods."""
+    """Return the case of `benchmarks.rods` with so many nodes and robots."""
     return Case(YOUNGS, batch, mode, STEPS, DT, rod=Cantilever(nodes=nodes))
 
 
@@ -99,7 +99,7 @@ def reference(nodes: int, batch: int, steps: int) -> Tensor:
 
 
 def ours(nodes: int, batch: int, mode: str, steps: int, tolerances: Sequence[float] = TOLERANCES) -> Sweep:
-    """Measure us at every tolerance."""
+    """Measure our steps at every tolerance."""
     began = time.perf_counter()
     model = cantilever_model(case(nodes, batch, mode))
     built = time.perf_counter()
@@ -149,7 +149,7 @@ def newton(nodes: int, batch: int, steps: int, iterations: Sequence[int] = ITERA
 
 
 def run_peer(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what the peer's own Python measured.
+    """Run a job of `peer_newton` by the peer's own Python, and return what it measured.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def run_peer(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
-    """Return who is to be measured on which robots; the CPU's only, as the peer's solver for GPUs is an extra."""
+    """Return the jobs, for us and for the peer; on a CPU only, as the peer's solver for GPUs is an extra."""
     robots, modes = (ROBOTS[:1], ("eager",)) if quick else (ROBOTS, ("eager",))
     return [
         Job(
@@ -184,12 +184,12 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
 
 
 def case_name(nodes: int, target: float) -> str:
-    """Return the table's name of a rod whose tip is to be as right as this [m]."""
+    """Return the table's name of a rod whose tip may be off by so much [m]."""
     return f"rod, {nodes} nodes, tip within {target:g} m"
 
 
 def rows(nodes: int, batch: int, who: str, steps: int = STEPS) -> list[Row]:
-    """Return a row for each target: the cheapest that reaches it. `who` is "eager", "compiled" or the peer."""
+    """Return a row for each target error: the cheapest point that reaches it, of mode or peer `who`."""
     torch.set_num_threads(1)
     sweep = newton(nodes, batch, steps) if who == PEER else ours(nodes, batch, who, steps)
     found = []

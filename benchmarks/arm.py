@@ -1,8 +1,8 @@
-"""What steps of the pneumatic arm cost: free and in scenario A, beside one arm in plain NumPy (`benchmarks.peer_arm`).
+"""Cost of steps of the pneumatic arm, free and in scenario A, beside one arm in plain NumPy (`benchmarks.peer_arm`).
 
 ``python -m benchmarks arm`` prints the table: process CPU time on one thread. `python -m benchmarks.arm` prints what
-does not fit into it: complementarity problems of scenario A solved cold, the error of large steps, the cost of a
-backward pass, the time of a plan through contact (minutes; it needs CasADi).
+does not fit into it: the share of complementarity problems that are solved without a guess, the error of large steps,
+the cost of a backward pass, the time of a plan through contact (minutes; it needs CasADi).
 """
 
 import math
@@ -30,7 +30,7 @@ NORMAL, POINT = np.array([-math.sin(HALF), 0.0, math.cos(HALF)]), np.array([0.0,
 
 
 def jobs(quick: bool, gpu: bool) -> list[Job]:
-    """Return what there is to measure."""
+    """Return the jobs: each case by the peer and by us."""
     cases = [(FREE, 64 if quick else 1024), (CONTACT, 8 if quick else 64)]
     found = []
     for case, batch in cases:
@@ -46,7 +46,7 @@ def rows(case: str, batch: int, peer: bool) -> list[Row]:
 
 
 def sliding(batch: int) -> tuple[Scene, ArmState]:
-    """Return scenario A with six disks a section, shortly before its end, and the state."""
+    """Return scenario A with six disks a section, and a batch of its state shortly before the end, when it slides."""
     scene = inclined_box(half=True, disks=6, batch=batch)
     one = inclined_box(half=True, disks=6)
     state, integrator = one.start, ArmIntegrator(1e-2)
@@ -108,7 +108,7 @@ def _timed(run: Callable[[int], None], count: int) -> float:
 
 
 def cold_problems(steps: int = 40) -> dict[str, float]:
-    """Return which share of scenario A's problems each solver solves, without a guess."""
+    """Return the share of scenario A's complementarity problems that each solver solves without a guess."""
     shares = {}
     for method in ("interior_point", "fischer_burmeister"):
         scene, state = sliding(1)
@@ -127,7 +127,7 @@ def cold_problems(steps: int = 40) -> dict[str, float]:
 
 
 def backward_over_forward(batch: int = 64, steps: int = 100, rounds: int = 7) -> float:
-    """Return the time of forward and backward over that of forward alone, of steps in contact: median of rounds."""
+    """Return the time of forward and backward passes over that of forward ones, for steps in contact (median)."""
     scene, state = sliding(batch)
     peak = scene.peak.clone().requires_grad_(True)
     which = torch.zeros(9, dtype=torch.float64)
@@ -160,7 +160,7 @@ def backward_over_forward(batch: int = 64, steps: int = 100, rounds: int = 7) ->
 
 
 def step_errors() -> dict[str, tuple[float, float]]:
-    """Return CPU time of scenario A [s a simulated second] and the tip's distance from a fine run [m], by step."""
+    """Return CPU time of scenario A [s a simulated second] and the tip's distance from a fine run [m], by step size."""
     tips, costs = {}, {}
     for name, dt, scheme in (
         ("2.5e-4", 2.5e-4, "implicit"),
@@ -178,7 +178,7 @@ def step_errors() -> dict[str, tuple[float, float]]:
 
 
 def planning(axis: str = "x") -> dict[str, float]:
-    """Return what a plan of 100 steps costs that turns a ball by 90 degrees, all told, and how good it is."""
+    """Return the cost of a plan of 100 steps that turns a ball by 90 degrees, and how good the plan is."""
     began = now()
     plan = found(axis)
     return {
@@ -192,7 +192,7 @@ def planning(axis: str = "x") -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the measurements that are no rows."""
+    """Print the measurements that have no row in the table."""
     torch.set_num_threads(1)
     print("problems of scenario A solved cold:", cold_problems())
     print("forward and backward over forward, 100 steps, B = 64:", round(backward_over_forward(), 2))

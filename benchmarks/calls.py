@@ -1,4 +1,4 @@
-"""What a reader of one eager step goes through: ``python -m benchmarks.calls``.
+"""Count the functions that a reader of one eager step goes through: ``python -m benchmarks.calls``.
 
 Counted are the library's own Python functions in a step of a clamped rod, four robots, three Newton iterations: calls,
 functions, files, hops from one file to another, and how deep calls are nested. The last column is the core of a step
@@ -17,8 +17,8 @@ from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, S
 from torchdismech.integrate import forward
 
 LIBRARY = str(Path(torchdismech.__file__).parent)
-ROBOTS, BEFORE = 4, 3  # steps that find out what is to be found out once
-UNTIL_RECORDED = 26
+ROBOTS, BEFORE = 4, 3  # robots, and steps before the one that is counted: the first ones also do the set-up
+UNTIL_RECORDED = 26  # steps, after which a step is recorded
 
 
 class Trace:
@@ -26,8 +26,8 @@ class Trace:
 
     Attributes
     ----------
-    calls, hops, depth : how many; hops between files count on the way down and back.
-    functions, files : the names.
+    calls, hops : numbers of calls, and of hops between files on the way down and back; depth : deepest nesting.
+    functions, files : the functions that were called, by file and line, and their files.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def after(model: Model, steps: int) -> State:
 
 
 def traced_step(steps_before: int) -> tuple[Trace, StepInfo]:
-    """Return the trace of a step after so many others, and how it went."""
+    """Return the trace of a step after so many others, and the step's `StepInfo`."""
     model, trace = clamped_rod(), Trace()
     state, method = after(model, steps_before), ImplicitEuler(0.01)
     with trace:

@@ -1,11 +1,11 @@
-"""The main figures against their bars, in some minutes: ``make benchmark-check``.
+"""Check the main figures against the bars that they have to reach, in some minutes: ``make benchmark-check``.
 
-Rods beside PyElastica and chains beside Pinocchio in the same run, so that the machine's speed cancels. Milliseconds of
-one core, and the seconds to the first step, are scaled to a core on which PyElastica takes 35 us for a step of 100
-elements, which is measured, too. Steps run as users get them: eagerly, recorded after the first ones, which are not
-timed. Backward passes stand beside forward ones; the time from the import to the first step of the demo; the demo
-beside processes that keep all cores busy. Every batch is held to its residual: a run in which a robot did not converge
-counts as missed. Prints a table and ends with 1, naming what fell below its bar. Pass names, or parts of names, to
+Rods are measured beside PyElastica and chains beside Pinocchio in the same run, so that the machine's speed cancels.
+Milliseconds of one core, and the seconds to the first step, are scaled to a reference core, on which PyElastica takes
+35 us for a step of 100 elements; that step is measured, too. Steps run as users get them: eagerly, and recorded after
+the first ones, which are not timed. Further figures are backward passes over forward ones, the time from the import to
+the first step of the demo, and the demo beside processes that keep all cores busy. A run in which a robot did not
+converge counts as missed. Prints a table and ends with 1, naming what missed its bar. Pass names, or parts of names, to
 measure only these.
 """
 
@@ -35,7 +35,7 @@ from torchdismech.contact import HalfSpace, Obstacle, Penalty
 
 STEPS, DT = 100, 1e-2  # of the rods: one second
 REPEATS = 3
-OF_PEER = 35e-6  # s that PyElastica takes for a step of 100 elements on the core that milliseconds are for
+OF_PEER = 35e-6  # s that PyElastica takes for a step of 100 elements on the reference core
 DEMO = ROOT / "torchdismech" / "demo" / "scene.toml"
 FIRST_STEP = f"""
 import time
@@ -49,13 +49,13 @@ print(time.process_time())  # since the process began
 
 @dataclass(frozen=True)
 class Bar:
-    """What is measured and what it has to reach.
+    """A figure that is measured, and the value that it has to reach.
 
     Attributes
     ----------
     name, unit : for the table.
-    value : the bar; `least` says whether it is to be reached from above or from below.
-    measure : returns what was found; NaN where a robot did not converge.
+    value : the bar; least : whether the figure has to be at least the bar, rather than at most.
+    measure : returns the figure; NaN where a robot did not converge.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Bar:
     measure: Callable[[], float]
 
     def met(self, found: float) -> bool:
-        """Return whether the bar was met; NaN is not."""
+        """Return whether a figure meets the bar; NaN does not."""
         return found >= self.value if self.least else found <= self.value
 
 
 def bars() -> Iterator[Bar]:
-    """Yield what is measured."""
+    """Yield all bars."""
     for youngs, few, many in ((1e6, 8.0, 75.0), (1e7, 25.0, 230.0)):
         for batch, value in ((1, few), (256, many)):
             name = f"rods, E = {youngs:g}, B = {batch}: rate over PyElastica's"
@@ -121,26 +121,26 @@ def rod_ratio(youngs: float, batch: int) -> float:
 
 @cache
 def slowness() -> float:
-    """Return how many times as long as on a core of the bars' speed PyElastica takes for a step of 100 elements."""
+    """Return the time that PyElastica takes here for a step of 100 elements, over that on the reference core."""
     seconds = PYELASTICA_DT[1e6] / peer_rate(1e6)
     print(f"  PyElastica takes {1e6 * seconds:.0f} us for a step of 100 elements")
     return seconds / OF_PEER
 
 
 def scaled(seconds: float) -> float:
-    """Return what would be milliseconds on a core of the bars' speed."""
+    """Return CPU seconds of this core as milliseconds of the reference core."""
     return 1e3 * seconds / slowness()
 
 
 def shell_step(case: str) -> float:
-    """Return what a step of one robot of 64 costs [ms]."""
+    """Return the cost of a robot-step of 64 shells [ms]."""
     run = shells.measured(case, 64, compile=False, blocks=3)
     print(f"  {run.solver}, residuals to {run.worst_residual:.1e}")
     return scaled(1e-3 * run.step_ms) if run.converged == 64 else float("nan")
 
 
 def contact_step(case: str) -> float:
-    """Return what a step of one robot of 64 costs whose parts touch each other [ms]."""
+    """Return the cost of a robot-step of 64 robots whose parts touch each other [ms]."""
     model, push = contact.case_of(case)(True, False, "cpu")
     run = contact.stepped(model, push, 64, 10)
     print(f"  {run.active:.0f} pairs, {run.iterations:.2f} iterations")
@@ -148,7 +148,7 @@ def contact_step(case: str) -> float:
 
 
 def thrown_step() -> float:
-    """Return what a step costs a robot on average, of 256 that are thrown on a rough floor [ms]."""
+    """Return the mean cost of a robot-step of 256 rods that are thrown on a rough floor [ms]."""
     _, times, iterations, converged = thrown.stepped(256, 100)
     print(f"  {iterations.mean():.2f} iterations, {iterations.max():.0f} in the worst robot")
     return scaled(statistics.mean(times) / 256) if converged == 256 else float("nan")
@@ -198,7 +198,7 @@ def backward_ratio(batch: int, learned: bool) -> float:
             converged.append(bool((run.status == Status.CONVERGED).all()) and all(g.abs().max() > 0 for g in gradients))
         return time.process_time() - began
 
-    seconds(False), seconds(True), seconds(False)  # until steps are recorded and loops compiled
+    seconds(False), seconds(True), seconds(False)  # warm up, until steps are recorded and loops compiled
     times = [(seconds(True), seconds(False)) for _ in range(REPEATS)]
     both, forward = (statistics.median(passes) for passes in zip(*times, strict=True))
     print(f"  {1e6 * forward / steps / batch:.0f} us a robot-step forward, {1e6 * both / steps / batch:.0f} both")
@@ -240,8 +240,8 @@ def first_step() -> float:
 
 
 def busy_ratio() -> float:
-    """Return how many times as long as alone the demo takes where other processes want all cores, as users start it."""
-    # as a newcomer's shell is: `benchmarks` runs on one thread
+    """Return the time of the demo, started as users do, while other processes keep all cores busy, over that alone."""
+    # without the limits of threads that `benchmarks` sets, as in a user's shell
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "demo.h5"
@@ -254,7 +254,7 @@ def busy_ratio() -> float:
             return time.perf_counter() - began
 
         ratios = []
-        for _ in range(REPEATS):  # in turns, so that what else the machine does slows both alike
+        for _ in range(REPEATS):  # in turns, so that other load of the machine slows both alike
             alone = seconds()
             with spinning(os.cpu_count() or 1):
                 ratios.append(seconds() / alone)
@@ -263,7 +263,7 @@ def busy_ratio() -> float:
 
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
-    """Let so many processes do nothing but keep a core busy."""
+    """Run so many processes that do nothing but keep a core busy each."""
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -274,7 +274,7 @@ def spinning(count: int) -> Iterator[None]:
 
 
 def main() -> int:
-    """Measure, print a table and return how the check ended."""
+    """Measure, print a table and return the exit status."""
     torch.set_num_threads(1)
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
     wanted, below = sys.argv[1:], []

@@ -1,4 +1,4 @@
-"""Processes that tell what they find line by line, and that can be held, let go and ended from outside."""
+"""Child processes of `benchmarks.gpu`, which write JSON records and can be stopped, continued and killed."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from typing import Any
 
 from benchmarks.jobs import ROOT
 
-LAST = 10.0  # s that a killed process gets to be gone: one that waits for a device may stay
-ERRORS = 30_000  # characters of what a process said on stderr that are kept
+LAST = 10.0  # s to wait for a killed process to end: one that waits for a device may stay
+ERRORS = 30_000  # bytes at the end of a process's stderr that are kept
 
 
 class Child:
-    """A process that writes JSON objects to stdout, one a line; {"ready": true} says that it waits for a line.
+    """A process that writes records to stdout, a JSON object a line; after {"ready": true} it waits for a line.
 
-    It has a process group of its own: whatever it starts is held, let go and ended with it.
+    It has a process group of its own, so that whatever it starts is stopped, continued and killed with it.
     """
 
     def __init__(self, command: list[str]):
@@ -43,7 +43,7 @@ class Child:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
-                with suppress(ValueError):  # what a library prints, or half a line of a process that was ended
+                with suppress(ValueError):  # no JSON: a library's output, or half a line of a process that was killed
                     record = json.loads(line)
                     self.ready |= "ready" in record
                     self._records.put(record)
@@ -54,7 +54,7 @@ class Child:
         return self._process.poll() is not None and not self._reader.is_alive()
 
     def told(self) -> list[dict[str, Any]]:
-        """Return what came since the last call, without the word that it is ready."""
+        """Return the records that came since the last call, without that of being ready."""
         found = []
         with suppress(Empty):
             while True:
@@ -62,11 +62,11 @@ class Child:
         return [record for record in found if "ready" not in record]
 
     def hold(self) -> None:
-        """Let it stand still until `go`."""
+        """Stop the process until `go`."""
         self._signal(signal.SIGSTOP)
 
     def go(self) -> None:
-        """Let it go on, and measure as soon as it is ready."""
+        """Continue the process, and let it measure as soon as it is ready."""
         self._signal(signal.SIGCONT)
         assert self._process.stdin is not None
         if not self.over:
@@ -75,7 +75,7 @@ class Child:
                 self._process.stdin.flush()
 
     def end(self) -> int | None:
-        """End it and what it started; return its exit status, None where it cannot be ended."""
+        """Kill the process and what it started; return its exit status, None where it does not end."""
         with suppress(subprocess.TimeoutExpired):
             self._signal(signal.SIGKILL)
             self._process.wait(LAST)
@@ -83,7 +83,7 @@ class Child:
         return self._process.returncode
 
     def errors(self) -> str:
-        """Return the end of what it said on stderr."""
+        """Return the end of the process's stderr."""
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - ERRORS))
         return self._stderr.read().decode(errors="replace")

@@ -34,7 +34,7 @@ def cantilever(edges: int, way: str) -> Model:
 
 
 def times_of(model: Model) -> tuple[float, float, float]:
-    """Return the tip's error, in parts of the deflection, and the CPU times of an equilibrium and of a step [s]."""
+    """Return the relative error of the tip's deflection, and the CPU times of an equilibrium and of a step [s]."""
     static, euler = Static(force_tolerance=1e-13), ImplicitEuler(1e-2)
     state, taken = model.initial_state(ROBOTS), []
     for _ in range(TIMES):

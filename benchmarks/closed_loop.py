@@ -1,13 +1,13 @@
-"""What a closed loop costs: a snake that follows another one's curvature, beside the same snake without the loop.
+"""Cost of a closed loop: a snake that follows another one's curvature, beside the same snake without the loop.
 
 ``python -m benchmarks closed_loop`` prints the rows. The snake of `studies/shape_tracking` with 101 nodes, the PI law
 with feed-forward on its curvature; its reference is stored at each step. The open loop plays the same natural curvature
 from a table. In a batch Young's modulus differs by 10 % from robot to robot. Both are stepped in turns in one process;
 times are process CPU time on one thread.
 
-The peers, `peer_swimmer`, are the same loop round one rod of PyElastica, and round one planar rod in NumPy: two
-unknowns a node, nothing of space or twist. A step of a peer is one of the loop. Then the rod of
-`studies/shape_regulation`, one robot, beside real time.
+The peers, `peer_swimmer`, are the same loop round one rod of PyElastica, and round one planar rod in NumPy, which has
+two unknowns a node, no third dimension and no twist. A step of a peer is one of the loop. A further row is the rod of
+`studies/shape_regulation`, one robot, to be compared with real time.
 """
 
 import statistics
@@ -49,7 +49,7 @@ def swimmers(batch: int, mode: str) -> Model:
 
 
 def reference(steps: int) -> tuple[Strains, Table]:
-    """Return the strains that are controlled and what they shall be, for so many steps and one more."""
+    """Return the controlled strains and the table of their reference values, for `steps` + 1 steps."""
     model = snake.build(nodes=NODES)
     model.compilation.setting = False
     strains = Strains(model, ["curvature"])
@@ -90,7 +90,7 @@ def timed(model: Model, batch: int, steps: int, **driven) -> tuple[Tensor, Tenso
 
 
 def loops(model: Model, strains: Strains, table: Table) -> dict[str, dict[str, Any]]:
-    """Return what drives an open loop, which plays the table's curvatures, and a closed one, which follows them."""
+    """Return the arguments of `rollout` for an open loop, which plays the table, and a closed one, which follows it."""
     voronoi = model.term("bend_twist").scale
     assert voronoi is not None
 
@@ -103,7 +103,7 @@ def loops(model: Model, strains: Strains, table: Table) -> dict[str, dict[str, A
 
 
 def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return what open and closed loop cost, stepped in turns with the peers, and the ratios of all."""
+    """Return the rows of open and closed loop, stepped in turns with the peers, with the ratios of their costs."""
     strains, table = reference(steps)
     model = swimmers(batch, mode)
     ways = loops(model, strains, table)
@@ -145,17 +145,17 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
 
 
 def numpy_run(table: Table, steps: int) -> peer_swimmer.Followed:
-    """Return a run of the rod in NumPy."""
+    """Return a run of the NumPy peer."""
     return peer_swimmer.followed(steps, table.values.numpy(), snake.STEP, KP, KI, TOLERANCE)
 
 
 def pyelastica_run(table: Table, steps: int, step: float = peer_swimmer.PYELASTICA_LARGEST_DT) -> peer_swimmer.Followed:
-    """Return a run of PyElastica, by default at its fastest."""
+    """Return a run of PyElastica, by default at its largest stable step."""
     return peer_swimmer.pyelastica_followed(steps, table.values.numpy(), snake.STEP, step)
 
 
 def ours_after(strains: Strains, table: Table, steps: int, Kp: float, Ki: float) -> np.ndarray:
-    """Return where our nodes are after so many steps, each solved well (N, 2) [m]."""
+    """Return our nodes (N, 2) [m] after so many steps, each solved to 1e-12 N."""
     model = swimmers(1, "eager")
     controller = PI(model, strains, table, snake.STEP, Kp, Ki, True)
     run = rollout(model, model.initial_state(), integrator(1e-12), steps, every=steps, controller=controller)
@@ -163,7 +163,7 @@ def ours_after(strains: Strains, table: Table, steps: int, Kp: float, Ki: float)
 
 
 def numpy_row(steps: int) -> Row:
-    """Return what the rod in NumPy costs, and how far its snake ends from ours."""
+    """Return the row of the NumPy peer: its cost, and how far its snake ends from ours."""
     strains, table = reference(steps)
     runs = [numpy_run(table, steps) for _ in range(REPEATS)]
     note = f"{runs[0].iterations:.2f} iterations, to {TOLERANCE:.0e} N"
@@ -171,7 +171,7 @@ def numpy_row(steps: int) -> Row:
 
 
 def pyelastica_rows(steps: int) -> list[Row]:
-    """Return what PyElastica's snake costs at its usual and its largest stable step, and how far it ends from ours."""
+    """Return PyElastica's rows at its usual and its largest stable step: cost, and how far it ends from ours."""
     strains, table = reference(steps)
     ours = ours_after(strains, table, steps, *peer_swimmer.PYELASTICA_GAINS)
     note = "Kp = {:g}, Ki = {:g} 1/s".format(*peer_swimmer.PYELASTICA_GAINS)
@@ -189,7 +189,7 @@ def peer_row(who: str, runs: Sequence[peer_swimmer.Followed], steps: int, ours: 
 
 
 def regulation_row(mode: str, steps: int) -> Row:
-    """Return what a step of the regulation example costs with one robot."""
+    """Return the row of a step of `studies/shape_regulation` with one robot."""
     model = shape_regulation.build()
     model.compilation.setting = mode == "compiled"
     controller = shape_regulation.loop(model)

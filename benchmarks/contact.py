@@ -1,16 +1,16 @@
-"""What contact costs: bundles of rods, a folded sheet and a rod on a floor, beside the same runs without contact.
+"""Cost of contact: bundles of rods, a folded sheet and a rod on a floor, beside the same runs without contact.
 
 ``python -m benchmarks contact`` (or ``make benchmark-contact``) prints the table.
 
 The rods: six of 0.1 m, r = 2 mm, E = 1 MPa, 17 nodes each, side by side at small angles and pushed together. The sheet:
-1 mm thick, E = 1 MPa, folded once (at rest so), its two layers pushed together. The floor: a rod of 0.5 m, r = 5 mm,
-101 nodes, dropped on it. All by penalty with a tolerance of 1 mm and dt = 2 ms, implicit Euler, each step to a residual
-of 1e-6 of its force scale; rough: Coulomb friction of 0.3, saturated at 10 mm/s. Every robot of a batch starts with
-other velocities. Without contact the same robots start alike and pass through each other.
+1 mm thick, E = 1 MPa, folded once (that is its rest shape), its two layers pushed together. The floor: a rod of 0.5 m,
+r = 5 mm, 101 nodes, dropped on it. All by penalty with a tolerance of 1 mm and dt = 2 ms, implicit Euler, each step to
+a residual of 1e-6 of its force scale; rough: Coulomb friction of 0.3, saturated at 10 mm/s. Every robot of a batch
+starts with other velocities. Without contact the same robots start alike and pass through each other.
 
-Times are process CPU time on one thread, medians of steps after a warm-up. An active pair is
-one closer than the tolerance; what it costs is the difference of both runs over the active pairs. The broad phase, the
-forces of contact with their matrix, and factor and solve are measured at the last state.
+Times are process CPU time on one thread, medians of steps after a warm-up. An active pair is one closer than the
+tolerance; its cost is the difference of both runs over the number of active pairs. The broad phase, the forces of
+contact with their matrix, and factor and solve are measured at the last state.
 """
 
 import statistics
@@ -49,7 +49,7 @@ BATCHES = {  # of each case; a sheet of 60 x 60 nodes has 17500 edges and triang
 
 @dataclass(frozen=True)
 class Run:
-    """What one batch cost with and without contact, and what says that its steps were honest."""
+    """Cost of one batch with and without contact, with residuals and convergence of its steps."""
 
     case: str
     batch: int
@@ -66,7 +66,7 @@ class Run:
     free_iterations: float
     worst_residual: float  # over the step's force scale; all robots, all steps
     converged: int  # robots that converged in every step
-    error: float  # m, of the farthest node from where the same steps lead when they are solved to EXACT
+    error: float  # m, largest distance of a node from the same steps solved to EXACT
     compile_s: float
     peak_mb: float  # of the process after the steps with contact
 
@@ -129,7 +129,7 @@ def floor(touching: bool, rough: bool, compile: bool, device: str) -> tuple[Mode
 
 
 def friction(rough: bool) -> Friction | None:
-    """Return the friction of a rough case."""
+    """Return the friction of a rough case; None of a smooth one."""
     return Friction(0.3, 0.01) if rough else None
 
 
@@ -152,7 +152,7 @@ def folded(side: int, edge: float, gap: float, bend: float) -> np.ndarray:
     closed = closed**2 * (3 - 2 * closed)
     z = z * (1 - closed) + closed * gap * (turn > 1)
     nodes = np.stack(np.broadcast_arrays(x[:, None], along[None], z[:, None]), axis=-1).copy()
-    # no two edges lie exactly on each other
+    # disturbed, so that no two edges lie exactly on each other
     nodes[1:-1, 1:-1, :2] += 0.15 * edge * random.uniform(-1, 1, (side - 2, side - 2, 2))
     nodes[..., 2] += 0.02e-3 * random.uniform(-1, 1, (side, side))
     return nodes.reshape(-1, 3)
@@ -166,7 +166,7 @@ def squares(side: int) -> np.ndarray:
 
 
 def case_of(name: str) -> Callable[[bool, bool, str], tuple[Model, Tensor]]:
-    """Return what builds a case, given whether it has contact, whether to compile, and the device."""
+    """Return the function that builds a case from: whether it has contact, whether to compile, the device."""
     kind, _, rest = name.partition(", ")
     rough = "rough" in rest
     if kind == "sheet":
@@ -178,10 +178,10 @@ def case_of(name: str) -> Callable[[bool, bool, str], tuple[Model, Tensor]]:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of a batch: where they led and what each cost."""
+    """Steps of a batch: the state after them, and their cost."""
 
     state: State
-    ahead: Tensor  # (B, n) where the last step was expected to lead
+    ahead: Tensor  # (B, n) end of the last step as extrapolated from its start, for the broad phase
     first_s: float  # wall time of the first step: compiling, where there is any
     seconds: float  # median, per robot
     iterations: float
@@ -221,7 +221,7 @@ def stepped(model: Model, push: Tensor, batch: int, steps: int, tolerance: float
 
 @torch.no_grad()
 def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
-    """Return the seconds a robot of broad phase, contact forces with matrix, factor and solve; and the solver."""
+    """Return the seconds per robot of broad phase, contact forces with matrix, factor and solve; and the solver."""
     state, batch, device = run.state, run.state.batch, model.device.type
     slack = model.body.node_contact_radius().mean() + torch.zeros_like(state.time)
 
@@ -252,7 +252,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
 
 
 def measured(name: str, batch: int, steps: int, compile: bool, device: str) -> Run:
-    """Run a case with and without contact and return what it cost."""
+    """Run a case with and without contact and return its cost."""
     build = case_of(name)
     model, push = build(True, compile, device)
     run = stepped(model, push, batch, steps)

@@ -8,7 +8,7 @@ are the project's own, such that PyElastica is stable with the steps that the pa
 the snake. PyElastica's rods shear (G = E / 3, its factor 27/28) and their sections have rotary inertia in bending;
 ours do neither. Curvature is an angle in its rods and twice a tangent of half of it in ours. Nothing is damped but by
 the snake's fluid, which acts on elements there and on nodes here. So each simulator is held against **its own** fine
-solution: what counts is what its steps in time cost. How far the two fine solutions are apart is told beside.
+solution: what is compared is the cost of its steps in time. The distance of the two fine solutions is given, too.
 
 **Equal error.** All nodes are compared every 50 ms. The largest distance from the fine solution, over the largest
 displacement of a node in it, has to stay below `BOUND`. Each simulator takes the largest step that does. PyElastica's
@@ -55,13 +55,13 @@ from torchdismech.integrate.integrator import Integrator
 
 DENSITY, GRAVITY = 1000.0, 9.81  # kg/m^3, m/s^2
 SAMPLE = 0.05  # s between the times at which nodes are compared
-# Of the largest displacement. The models themselves are apart by as much (see `rows`), and no soft robot's stiffness is
-# known better; a smaller bound would measure digits that nobody uses.
+# Share of the largest displacement. The models themselves differ by as much (see `rows`), and no soft robot's stiffness
+# is known better; a smaller bound would measure digits that nobody uses.
 BOUND = 1e-2
 INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # steps in `SAMPLE`: dt from 50 ms to 0.4 ms
 FINE = 256  # steps in `SAMPLE`, of the midpoint rule
-PEER_LADDER, PEER_TRIALS = 0.95, 50  # from one step of PyElastica's to the next that is tried, and how often
+PEER_LADDER, PEER_TRIALS = 0.95, 50  # ratio of a step size of PyElastica's to the one tried before; number of trials
 PEER_FINE = 2  # steps in the time `Rod.crossing` of its fine solution: enough where errors are far below the bound
 REPEATS = 3
 KINDS = (
@@ -85,12 +85,12 @@ class Rod:
 
     Attributes
     ----------
-    name : what it is called in the table.
-    youngs, radius : Pa, m.
+    name : name in the table.
+    youngs, radius : [Pa], [m].
     nodes : (N, 3) at rest [m].
-    duration : s.
+    duration : [s].
     snake : whether it swims in a fluid, free and without weight, rather than hang from a clamp.
-    planar : whether it moves in the x-z plane, where ours does without twist and y, as Py-DiSMech can.
+    planar : whether it moves in the x-z plane; ours then has no y and no twist, as Py-DiSMech can, too.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Rod:
 
     @cached_property
     def along(self) -> Tensor:
-        """Where inner nodes are along a straight rod (N - 2,), as parts of its length."""
+        """Positions of the inner nodes along a straight rod (N - 2,), as parts of its length."""
         return torch.as_tensor(self.nodes[1:-1, 0] / self.length)
 
     @property
@@ -128,20 +128,20 @@ class Rod:
 
     @property
     def crossing(self) -> float:
-        """The time in which a wave crosses an edge, or shear the radius [s]; explicit steps blow up near it."""
+        """Time [s] in which a wave crosses an edge, or shear the radius if less; explicit steps blow up near it."""
         return min(self.edge * np.sqrt(DENSITY / self.youngs), self.radius * np.sqrt(3 * DENSITY / self.youngs))
 
 
 @dataclass(frozen=True)
 class Course:
-    """How rods moved.
+    """The motion of a batch of rods, and its cost.
 
     Attributes
     ----------
-    track : nodes (T, N, 3) of the first one, after each `SAMPLE` [m].
+    track : nodes (T, N, 3) of the first rod, after each `SAMPLE` [m].
     seconds : CPU time of all steps.
-    converged, residual, iterations : of ours: robots that converged in every step, the largest residual over the force
-        scale of the last step before its sample, and the mean number of Newton iterations.
+    converged, residual, iterations : of our steps only: robots that converged in every step, the largest residual over
+        the force scale among the last steps before each sample, and the mean number of Newton iterations.
     """
 
     track: np.ndarray
@@ -177,7 +177,7 @@ def peer_simulator(rod: Rod) -> Any:
 
 
 def snake_forcings(rod: Rod) -> list[tuple[str, dict[str, Any]]]:
-    """Return PyElastica's fluid and its couples, which travel along the body.
+    """Return PyElastica's fluid, and its couples that travel along the body, as names and arguments of its classes.
 
     Its wave is sin(2 pi t / T - k s + phase) with s from 1 at the first node to 0 at the last: k < 0 runs to the last.
     """
@@ -195,14 +195,14 @@ def snake_forcings(rod: Rod) -> list[tuple[str, dict[str, Any]]]:
 
 
 def peer_course(rod: Rod, count: int) -> Course:
-    """Return how PyElastica's rod moves, with `count` steps in each `SAMPLE`.
+    """Return the motion of PyElastica's rod, with `count` steps in each `SAMPLE`.
 
     Where the steps blow up the track ends with nodes that are not finite.
     """
     pyelastica_stepped(peer_simulator(rod), SAMPLE / count, 20)
     simulator, track, seconds = peer_simulator(rod), [], 0.0
     for sample in range(rod.samples):
-        with np.errstate(all="ignore"):  # where it blows up, which is seen in the track
+        with np.errstate(all="ignore"):  # the track shows where it blows up
             seconds += pyelastica_stepped(simulator, SAMPLE / count, count, sample * SAMPLE)
         track.append(simulator.rod.position_collection.T.copy())
         if not np.isfinite(track[-1]).all():
@@ -244,7 +244,7 @@ def wave(time: Tensor, rod: Rod) -> Tensor:
 
 
 def plan(rod: Rod, integrator: Integrator, start: Tensor, count: int) -> list[Control]:
-    """Return the controls of a snake for so many steps from the times (B,), each for when forces are evaluated."""
+    """Return the controls of so many steps of a snake from the times (B,), each at the time of the step's forces."""
     steps = torch.arange(count, dtype=start.dtype)[:, None] + integrator.scheme.time
     return [Control(natural_curvature=curvature) for curvature in wave(start + steps * integrator.dt, rod)]
 
@@ -253,7 +253,7 @@ Way = tuple[str, int]  # an integrator, and its steps in `SAMPLE`
 
 
 def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
-    """Return how a batch moves; before, its first steps are taken."""
+    """Return the motion of a batch, after a warm-up on its first step."""
     scheme, count = way
     integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
     state = model.initial_state(batch=batch)
@@ -275,7 +275,7 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
 
 
 def fine_track(rod: Rod, model: Model) -> np.ndarray:
-    """Return where the nodes of one robot are with small steps."""
+    """Return the nodes (T, N, 3) of one robot at the samples, by small steps: the fine solution."""
     found = course(rod, model, 1, ("midpoint", FINE))
     if not found.converged:
         raise RuntimeError(f"a step of the fine solution did not converge: {rod}")
@@ -283,7 +283,7 @@ def fine_track(rod: Rod, model: Model) -> np.ndarray:
 
 
 def right_ways(rod: Rod, model: Model, fine: np.ndarray) -> list[Way]:
-    """Return for each integrator the fewest steps with which one robot is within the bound, and the next number.
+    """Return the ways within the bound for one robot: each integrator with the fewest steps, and with the next number.
 
     Those that cost one robot more than twice as much as the cheapest are left out.
     """
@@ -300,7 +300,7 @@ def right_ways(rod: Rod, model: Model, fine: np.ndarray) -> list[Way]:
 
 
 def cheapest(rod: Rod, model: Model, batch: int, ways: list[Way]) -> Way:
-    """Return the way that costs a batch least: larger steps may take more iterations than they save."""
+    """Return the way that costs a batch least, as larger steps may take more iterations than they save."""
     runs = {way: course(rod, model, batch, way) for way in ways}
     solved = [way for way, run in runs.items() if run.converged == batch]
     if not solved:
@@ -319,12 +319,12 @@ def error(rod: Rod, track: np.ndarray, fine: np.ndarray) -> float:
 
 
 def displacement(rod: Rod, track: np.ndarray) -> float:
-    """Return how far a node is from where it was at rest, at most [m]."""
+    """Return the largest displacement of a node from its place at rest [m]."""
     return float(np.linalg.norm(track - rod.nodes, axis=-1).max())
 
 
 def in_turns(runs: list[Callable[[], Course]]) -> list[Course]:
-    """Return of each the run of median cost; they take turns, so that what else the machine does slows all alike."""
+    """Return the run of median cost of each; they take turns, so that other load of the machine slows all alike."""
     ran = [[run() for run in runs] for _ in range(REPEATS)]
     return [sorted(column, key=lambda found: found.seconds)[REPEATS // 2] for column in zip(*ran, strict=True)]
 

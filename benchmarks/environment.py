@@ -1,4 +1,4 @@
-"""What an environment adds to the steps of its robots: `python -m benchmarks.environment`.
+"""Measure what an environment adds to the cost of its robots' steps: `python -m benchmarks.environment`.
 
 A clamped rod of 101 nodes, 256 robots, eager: actions that bend it, the tip observed. The same controls are stepped
 without an environment, in turns with it, and the medians of process CPU time are compared.
@@ -36,7 +36,7 @@ def environment(batch: int) -> Environment:
 
 
 def ratios(batch: int, steps: int) -> list[float]:
-    """Return the time of an action over that of the step alone, from the same states."""
+    """Return, for each of some steps, the time of an action over that of the step alone from the same state."""
     env, found = environment(batch), []
     env.reset()
     action = torch.linspace(-1, 1, 2 * batch, dtype=torch.float64).reshape(batch, 2)

@@ -1,16 +1,16 @@
-"""What a machine with a CUDA device is to be asked in one go: ``make gpu-check``.
+"""Check and measure everything that needs a CUDA device, in one go: ``make gpu-check``.
 
-``python -m benchmarks.gpu --minutes 8 --out FOLDER`` writes FOLDER/gpu.md (bars, tables, what a step launches, the
-guesses that it lets one set), gpu.json (all numbers), tests.txt (what pytest said) and errors.txt. Both are written
-anew after every part, so a run that is broken off is not lost.
+``python -m benchmarks.gpu --minutes 8 --out FOLDER`` writes FOLDER/gpu.md (bars, tables, the launches of a step, and
+measurements for constants that the library guesses), gpu.json (all numbers), tests.txt (the output of pytest) and
+errors.txt. All are written anew after every part, so a run that is broken off is not lost.
 
 Every part has a process of its own. First all of them prepare at the same time, the most important first: they build,
 compile and warm up, while the tests for GPUs run, too. Then those that are prepared measure, one after the other, each
-within its own time; the others stand still meanwhile and come last, in what is left of the time. A part that fails or
+within its own time; the others are stopped meanwhile and come last, in what is left of the time. A part that fails or
 hangs is reported, and the next goes on.
 
-It needs torch, numpy, scipy, h5py, pydantic, trimesh, tqdm, typer and pytest; what needs a missing one is left out, and
-told. Words choose parts (``--list``). On a CPU it only tries that everything runs: ``--device cpu --tiny``.
+It needs torch, numpy, scipy, h5py, pydantic, trimesh, tqdm, typer and pytest; parts that need a missing one are left
+out, with a note. Words choose parts (``--list``). On a CPU it only tries that everything runs: ``--device cpu --tiny``.
 """
 
 import argparse
@@ -33,26 +33,27 @@ from benchmarks.gpu_parts import MODES, READY, Look, Record, device_part, hooks_
 from benchmarks.gpu_tests import tests_part
 from benchmarks.machine import machine
 
-PREPARING = 0.5  # of the time
-ROOM = 0.8  # of the device's memory, for all parts that prepare beside each other
+PREPARING = 0.5  # share of the time
+ROOM = 0.8  # share of the device's memory, for all parts that prepare beside each other
 A_NODE, A_SHELL = 7e3, 17e6  # bytes of a rod's node and of a shell, in all modes: guesses, until gpu.json has figures
-UNPREPARED = 3  # times as long as others a part may take that is not prepared when it is its turn
-WRITING = 10.0  # s, kept for the end
+UNPREPARED = 3  # factor on the limit of a part that is not prepared when it is its turn
+WRITING = 10.0  # s, kept at the end for the reports
 WITH_BACKWARD = ", with backward"
-LAST_TESTS = "recorded steps"  # they compile many robots
+LAST_TESTS = "recorded steps"  # these tests come last, as they compile many robots
 TESTS = (("all others", 120), (LAST_TESTS, 240))
 HOOKS = (("floor", False), ("a learned force", False), ("a learned force", True), ("drag", False))
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one process measures.
+    """A part of the check, which has a process of its own.
 
     Attributes
     ----------
-    limit : how long it may take once it is its turn [s].
-    early : whether it prepares beside the others; what takes much memory does not.
-    memory : about what it holds from then on [bytes].
+    work : generator of its records, see `gpu_parts`.
+    limit : longest time of its turn [s].
+    early : whether it prepares beside the others; a part that takes much memory does not.
+    memory : estimate of the memory that it holds once it is prepared [bytes].
     """
 
     name: str
@@ -63,7 +64,7 @@ class Part:
 
 
 def parts(tiny: bool) -> list[Part]:
-    """Return what there is to measure, the most important first."""
+    """Return all parts, the most important first."""
     tests = [
         Part(f"tests, {which}", partial(tests_part, recorded=which == LAST_TESTS), limit) for which, limit in TESTS
     ]
@@ -85,14 +86,14 @@ def parts(tiny: bool) -> list[Part]:
 
 
 def rods_of(nodes: int, batch: int, backward: bool) -> Part:
-    """Return the part for so many rods."""
+    """Return the part that measures so many rods."""
     work, large = partial(rods_part, nodes=nodes, batch=batch, backward=backward), nodes * batch > 5e6
     name = f"rods, {nodes} nodes, B = {batch}{WITH_BACKWARD * backward}"
     return Part(name, work, 120 if large else 40, not large, A_NODE * nodes * batch * (1 + backward))
 
 
 def hooks_of(kind: str, backward: bool, batch: int) -> Part:
-    """Return the part for what users hook into a step."""
+    """Return the part that measures rods with a floor, a drag or a learned force (see `HOOKS`)."""
     work = partial(hooks_part, kind=kind, batch=batch, backward=backward)
     memory = A_NODE * 101 * batch * (1 + backward)
     return Part(f"hooks, {kind}, B = {batch}{WITH_BACKWARD * backward}", work, 40, memory=memory)
@@ -100,7 +101,7 @@ def hooks_of(kind: str, backward: bool, batch: int) -> Part:
 
 @dataclass
 class Found:
-    """What a part told, and how it ended: "done", or why not."""
+    """The records of a part, and how it ended: "done", or why not."""
 
     name: str
     records: list[Record] = field(default_factory=list)
@@ -110,7 +111,7 @@ class Found:
 
 
 def measured(chosen: list[Part], options: list[str], minutes: float, out: Path) -> list[Found]:
-    """Let all parts prepare, then measure one after the other; return what they told."""
+    """Let all parts prepare, then measure one after the other; return their records."""
     began, end = time.monotonic(), time.monotonic() + 60 * minutes - WRITING
     found = {part.name: Found(part.name) for part in chosen}
     children: dict[str, Child] = {}
@@ -136,9 +137,9 @@ def measured(chosen: list[Part], options: list[str], minutes: float, out: Path) 
 def prepare(
     chosen: list[Part], found: dict[str, Found], children: dict[str, Child], options: list[str], until: float
 ) -> None:
-    """Start the parts, as many at a time as there are cores, until all are ready or time is over; then hold them.
+    """Start the parts, as many at a time as there are cores, until all are ready or time is over; then stop them.
 
-    What the device has no room for beside the others is left for later.
+    Parts that the device has no room for beside the others are left for later.
     """
     fitting = within([part for part in chosen if part.early], device_bytes())
     while time.monotonic() < until:
@@ -156,7 +157,7 @@ def prepare(
 
 
 def device_bytes() -> float:
-    """Return what parts may hold of a CUDA device at the same time; without bound where there is none."""
+    """Return the bytes of a CUDA device that prepared parts may hold together; infinite where there is no device."""
     if not torch.cuda.is_available():
         return math.inf
     return ROOM * torch.cuda.get_device_properties(0).total_memory
@@ -173,7 +174,7 @@ def within(wanted: list[Part], room: float) -> list[Part]:
 
 
 def finish(child: Child, found: Found, until: float) -> None:
-    """Let a part measure to its end or until its time is over; note what it tells and how it ends."""
+    """Let a part measure to its end or until its time is over; collect its records and how it ended."""
     child.go()
     began = time.monotonic()
     while not child.over and time.monotonic() < until:
@@ -190,24 +191,24 @@ def finish(child: Child, found: Found, until: float) -> None:
 
 
 def command(part: Part, options: list[str]) -> list[str]:
-    """Return what starts a part in a process of its own."""
+    """Return the command that runs a part in a process of its own."""
     return [sys.executable, "-m", "benchmarks.gpu", *options, "--part", part.name]
 
 
 def tell(part: Part, look: Look) -> int:
-    """Do a part in this process: a record a line; wait for a line where it is ready."""
+    """Run a part in this process and print its records, one a line; once it is ready, wait for a line on stdin."""
     torch.set_num_threads(1)
     for record in part.work(look):
         print(json.dumps(record), flush=True)
         if record == READY:
             if look.device == "cuda":
-                torch.cuda.empty_cache()  # the other parts have use for it
+                torch.cuda.empty_cache()  # other parts can use the memory
             sys.stdin.readline()
     return 0
 
 
 def arguments() -> argparse.Namespace:
-    """Return the command line's choices."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help="only parts with one of these words in their name (see --list)")
     parser.add_argument("--minutes", type=float, default=8.0, help="how long it may take in all")
@@ -216,12 +217,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tiny", action="store_true", help="few robots, nothing compiled: only try that it runs")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="only steps of these kinds")
     parser.add_argument("--list", action="store_true", help="print what would be measured")
-    parser.add_argument("--part", help=argparse.SUPPRESS)  # a process of its own
+    parser.add_argument("--part", help=argparse.SUPPRESS)  # for the process of a part
     return parser.parse_args()
 
 
 def refusal(device: str, tiny: bool) -> str | None:
-    """Return why nothing can be measured here."""
+    """Return why nothing can be measured here; None where it can."""
     if device == "cpu":
         return None if tiny else "a CPU only tries that everything runs: add --tiny, or see `python -m benchmarks`"
     if not torch.cuda.is_available():
@@ -230,7 +231,7 @@ def refusal(device: str, tiny: bool) -> str | None:
 
 
 def main() -> int:
-    """Measure, print, write; return 0, 1 where a part or a test failed, 2 where there is nothing to measure."""
+    """Measure, print, write; return the exit status: 1 where a part or a test failed, 2 where nothing is measured."""
     given = arguments()
     everything = parts(given.tiny)
     if given.part:

@@ -1,8 +1,8 @@
 """Factor and solve on a GPU by every method at hand, against the bytes they move and their multiplications.
 
-The rows show which method is the fastest where; the figures beside them are what the guesses of `solve/linear` are
-about: what a block of the block elimination and a bucket of fronts take, and from which length on, for how many robots,
-fronts beat the kernel that walks along a band.
+The rows show which method is the fastest where. The figures beside them are for constants that `solve/linear` guesses:
+the times of a block in the block elimination and of a bucket of fronts, and the lengths and numbers of robots for which
+fronts are faster than the kernel that walks along a band.
 """
 
 from collections.abc import Iterator
@@ -30,8 +30,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "multifrontal": ("multifrontal", {}),
     "dense": ("dense", {}),
 }
-DIFFERENT = 16  # matrices that a batch repeats; times of direct methods do not depend on the numbers
-SHARE = 0.4  # of the device's free memory that a factor may take
+DIFFERENT = 16  # matrices, repeated over the batch, as times of direct methods do not depend on the numbers
+SHARE = 0.4  # of the device's free memory, which a factor may take
 
 
 def rod_pattern(nodes: int, symmetric: bool = True) -> Pattern:
@@ -79,7 +79,7 @@ def compared(look: Look, case: str, pattern: Pattern, names: list[str], batches:
 
 
 def sizes(case: str, solver: Solver) -> Record:
-    """Return a solver's sizes: steps that follow each other, and numbers."""
+    """Return the sizes of a solver as a record: unknowns, nonzeros, and blocks or buckets, which follow each other."""
     found = {
         "kind": "sizes",
         "case": case,

@@ -1,8 +1,8 @@
-"""What `benchmarks.gpu` measures: parts that prepare (build, compile, warm up), tell so, and then measure alone.
+"""The parts of `benchmarks.gpu`: each prepares (builds, compiles, warms up), says so, and then measures alone.
 
 A part is a generator of records, which JSON can hold: `READY` where it is prepared, {"row": a row of the table},
-{"figures": numbers of one kind}, {"note": a line of text}. What fails becomes a row that says why; the next case goes
-on.
+{"figures": numbers of one kind}, {"note": a line of text}. A failure becomes a row that says why, and the next case
+goes on.
 """
 
 import gc
@@ -47,7 +47,7 @@ ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of a trace
 
 @dataclass(frozen=True)
 class Look:
-    """How to look: on which device, whether only to try that everything runs, and how models are stepped."""
+    """Settings of all measurements: the device, whether only to try that everything runs, and the modes of stepping."""
 
     device: str
     tiny: bool
@@ -55,23 +55,23 @@ class Look:
 
     @property
     def most_steps(self) -> int:
-        """How many steps are timed together at most."""
+        """Largest number of steps that are timed together."""
         return 2 if self.tiny else 20
 
     @property
     def seconds(self) -> float:
-        """About how long a measurement is repeated [s]."""
+        """Time over which a measurement is repeated, about [s]."""
         return 0.0 if self.tiny else 1.0
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Robots that are stepped.
+    """Robots that are stepped, and how.
 
     Attributes
     ----------
-    case, mode : for the table; the mode is "recorded", "recorded, compiled", or either without recording: "eager" or
-        "compiled".
+    case, mode : for the table; the mode is "recorded" or "recorded, compiled", or the same without recordings: "eager"
+        or "compiled".
     """
 
     case: str
@@ -91,19 +91,19 @@ class Subject:
         return self.model.device.type
 
     def unrecorded(self):
-        """Let no step be recorded meanwhile, unless the mode says so."""
+        """Return a context in which no step is recorded, unless the mode is a recorded one."""
         if self.mode.startswith("recorded"):
             return nullcontext()
         return mock.patch.object(forward, "kind_of", lambda problem: None)
 
     def steps(self, count: int) -> tuple[list[StepInfo], float]:
-        """Return what each step from the start reported, and the seconds of all."""
+        """Return the `StepInfo` of each of so many steps from the start, and the seconds of all."""
         with self.unrecorded(), torch.no_grad():
             _, infos, seconds = rods.timed_steps(self.integrator, self.model, self.start, count)
         return infos, seconds
 
     def gradients(self) -> tuple[list[StepInfo], float]:
-        """Return likewise for steps and a backward pass through all of them."""
+        """Return the same for `UNROLLED` steps, with the seconds of a backward pass through all of them included."""
         began = now(self.device)
         with self.unrecorded():
             state, infos = self.start, []
@@ -114,7 +114,7 @@ class Subject:
         return infos, now(self.device) - began
 
     def refuse_unrecorded(self, backward: bool) -> None:
-        """Refuse robots whose steps, or backward passes, were not recorded though the mode says so."""
+        """Refuse a recorded mode whose steps, or backward passes, were not recorded."""
         kinds = self.model.recordings
         if not any(kind.recording is not None for kind in kinds):
             raise RuntimeError(f"no step was recorded: {why_steps_unrecorded(self.model)}")
@@ -125,7 +125,7 @@ class Subject:
 def attempted(
     case: str, batch: int, who: str, measure: Callable[..., Iterator[Record]], *given: Any
 ) -> Iterator[Record]:
-    """Yield what a measurement tells with what it is given; where it fails, a row that says why."""
+    """Yield the records of a measurement with its arguments; where it fails, a row that says why."""
     try:
         yield from measure(*given)
     except Exception as error:  # reported: the other cases are measured all the same
@@ -143,7 +143,7 @@ def row(found: Row) -> Record:
 
 
 def cost(subject: Subject, look: Look, backward: bool = False) -> Row:
-    """Return what a step costs, and whether the steps were honest."""
+    """Return the row of a step's cost, with residual and convergence."""
     infos, once = subject.gradients() if backward else subject.steps(2)
     count = 1 if backward else max(2, min(look.most_steps, int(look.seconds / 3 / max(once / 2, 1e-9))))
     times: list[float] = []
@@ -171,7 +171,7 @@ def cost(subject: Subject, look: Look, backward: bool = False) -> Row:
 
 
 def rods_part(look: Look, nodes: int, batch: int, backward: bool) -> Iterator[Record]:
-    """Measure rods in all modes, forward or with a backward pass, and what a step of each launches."""
+    """Measure rods in all modes, forward or with a backward pass, and the launches of a step of each."""
     case = f"rod, {nodes} nodes"
 
     def subject(mode: str) -> Subject:
@@ -194,7 +194,7 @@ def shells_part(look: Look, case: str, batch: int) -> Iterator[Record]:
 
 
 def learned_network() -> ResidualForce:
-    """Return a learned force whose network gives something, the same each time."""
+    """Return a learned force whose network has nonzero weights, the same each time."""
     force = ResidualForce()
     generator = torch.Generator().manual_seed(0)
     for parameter in force.network.parameters():
@@ -209,7 +209,7 @@ LOADS: dict[str, Callable[[], forces.Force]] = {
 
 
 def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Iterator[Record]:
-    """Measure a floor, drag, a learned force: recorded, compiled and eager, and what is left without its gaps."""
+    """Measure rods with a floor, a drag or a learned force in all modes, and the launches of a step of each."""
     case = f"rod, 101 nodes, {kind}"
 
     def subject(mode: str) -> Subject:
@@ -226,18 +226,21 @@ def hooks_part(look: Look, kind: str, batch: int, backward: bool = False) -> Ite
 
 
 def rod_case(look: Look, nodes: int, batch: int, mode: str) -> rods.Case:
-    """Return the benchmark's rods."""
+    """Return the case of `benchmarks.rods` with so many nodes and robots."""
     form = "compiled" if "compiled" in mode else "eager"
     return rods.Case(1e6, batch, form, 1, 1e-2, rod=Cantilever(nodes=nodes), device=look.device)
 
 
 def started(case: str, mode: str, model: Model, start: State, dt: float) -> Subject:
-    """Return robots to be stepped all at once."""
+    """Return robots that are stepped from a start, all at once, by implicit Euler."""
     return Subject(case, mode, model, start, ImplicitEuler(dt, relative_tolerance=rods.RELATIVE_TOLERANCE, chunk=None))
 
 
 def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], backward: bool) -> Iterator[Record]:
-    """Prepare in all modes; measure in all, then profile. Steps with and without recordings share model and kernels."""
+    """Prepare robots in all modes, then measure and profile all.
+
+    Modes that differ only in recordings share their model and kernels.
+    """
     subjects: dict[str, Subject] = {}
     suffix = ", with backward" if backward else ""
 
@@ -249,7 +252,7 @@ def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], 
             for _ in range(-(-BEFORE_RECORDING // UNROLLED)):
                 subject.gradients()
         else:
-            subject.steps(look.most_steps)  # what only a later step needs, too
+            subject.steps(look.most_steps)  # so many, as later steps may need more than the first
         if mode.startswith("recorded"):
             subject.refuse_unrecorded(backward)
         subjects[mode] = subject
@@ -272,7 +275,7 @@ def in_modes(look: Look, case: str, batch: int, make: Callable[[str], Subject], 
 
 
 def allocated(device: str) -> int:
-    """Return the bytes that tensors hold on a GPU, and let its peak begin anew; of this process on a CPU."""
+    """Return the bytes that tensors hold on a GPU, and reset its peak; on a CPU the peak of this process."""
     if device == "cpu":
         return peak_bytes()
     torch.cuda.reset_peak_memory_stats()
@@ -280,7 +283,7 @@ def allocated(device: str) -> int:
 
 
 def measured(subject: Subject, look: Look, backward: bool) -> Iterator[Record]:
-    """Yield the row, and what an estimate of eager work may be compared with."""
+    """Yield the row, and, of eager steps, figures to compare the estimate of eager work with."""
     found = cost(subject, look, backward)
     yield row(found)
     if subject.mode == "eager" and not backward:
@@ -302,7 +305,7 @@ def measured(subject: Subject, look: Look, backward: bool) -> Iterator[Record]:
 
 
 def profiled(subject: Subject, backward: bool) -> Iterator[Record]:
-    """Yield what one step (some steps, with a backward pass) launches, how long the device works, and its gaps."""
+    """Yield figures of one step (of some, with a backward pass): launches, time that the device works, and gaps."""
 
     def once() -> float:
         return subject.gradients()[1] if backward else subject.steps(1)[1]
@@ -322,7 +325,7 @@ def profiled(subject: Subject, backward: bool) -> Iterator[Record]:
 
 
 def on_device(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a device did by a Chrome trace: launches, ms at work, gaps, and the ten kernels it worked longest on.
+    """Return what a Chrome trace says of a device: launches, ms at work, gaps, and the ten longest kernels.
 
     Work that overlaps counts once.
     """
@@ -349,7 +352,7 @@ def on_device(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def device_part(look: Look) -> Iterator[Record]:
-    """Tell what the device is, and what it can do at best: bytes, flops, launches."""
+    """Yield figures of the device: its name and size, and its best rates of copies, products and launches."""
     facts: dict[str, Any] = {"kind": "device", "triton": version_or_none("triton"), "device": look.device}
     if look.device == "cuda":
         properties = torch.cuda.get_device_properties(0)
@@ -373,7 +376,7 @@ def device_part(look: Look) -> Iterator[Record]:
 
 
 def said(command: list[str]) -> str:
-    """Return what a program prints, or why it does not."""
+    """Return the output of a program, or why it cannot be run."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -381,7 +384,7 @@ def said(command: list[str]) -> str:
 
 
 def repeated(work: Callable[[], object], device: str, times: int = 5, budget: float = 1.0) -> float:
-    """Return the median seconds of some work after it was done once; fewer times where it takes the budget [s]."""
+    """Return the median seconds of some work over so many times, or fewer once they take the budget [s]."""
     work()
     found: list[float] = []
     while len(found) < times and sum(found) < budget:

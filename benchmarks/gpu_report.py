@@ -1,4 +1,4 @@
-"""What `benchmarks.gpu` found, for people (gpu.md) and for programs (gpu.json)."""
+"""The reports of `benchmarks.gpu`, for people (gpu.md) and for programs (gpu.json)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ MOST = 4_000_000  # characters of a log that are kept
 
 @dataclass(frozen=True)
 class Bar:
-    """What has to be reached: robot-steps a second of all robots, every step solved to `rods.RELATIVE_TOLERANCE`."""
+    """A rate to be reached: robot-steps a second of all robots, every step solved to `rods.RELATIVE_TOLERANCE`.
+
+    `least` has to be reached; `goal` and the text `further` are aims beyond.
+    """
 
     case: str
     batch: int
@@ -32,7 +35,7 @@ class Bar:
     further: str = ""
 
     def found(self, rows: Sequence[Row]) -> Row | None:
-        """Return the fastest honest row, in whichever mode."""
+        """Return the fastest row in any mode whose robots all converged to the tolerance; None without."""
         honest = [
             row
             for row in rows
@@ -53,7 +56,7 @@ BARS = (
 
 
 def write(out: Path, head: dict[str, str], found: Sequence[Found]) -> None:
-    """Write all files anew."""
+    """Write all files of the report anew."""
     rows, figures = told(found, "row"), told(found, "figures")
     parts = [{"name": f.name, "ended": f.ended, "seconds": f.seconds} for f in found]
     everything = {"machine": head, "parts": parts, "rows": rows, "figures": figures, "notes": told(found, "note")}
@@ -65,12 +68,12 @@ def write(out: Path, head: dict[str, str], found: Sequence[Found]) -> None:
 
 
 def told(found: Sequence[Found], kind: str) -> list[Any]:
-    """Return all that was told of one kind."""
+    """Return the content of all records of one kind."""
     return [record[kind] for part in found for record in part.records if kind in record]
 
 
 def failures(part: Found) -> list[str]:
-    """Return what failed in a part, or kept it from its end."""
+    """Return a line for each failure in a part, or for what kept it from its end."""
     failed = [] if part.ended == "done" else [f"{part.name}: {part.ended}"]
     for row in told([part], "row"):
         if row["note"].startswith("failed"):
@@ -132,7 +135,7 @@ def tests(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the constants that were guessed, each with what was found."""
+    """Yield the library's guessed constants, each with the values that were measured."""
     yield f"- `compilation.GPU_SHARE = {compilation.GPU_SHARE}`: of a robot's eager evaluation on a core. Found:"
     eager = [fact for fact in figures if fact["kind"] == "eager"]
     alone = {fact["case"]: fact["evaluation_s"] for fact in eager if fact["batch"] == 1}
@@ -172,7 +175,10 @@ def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[
 
 
 def profiles(found: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield what steps launch; what a step without gaps would take is the most that recording could gain."""
+    """Yield the table of what steps launch, and the kernels that take longest.
+
+    A recorded step has no gaps between launches: the time at work is the least that it could take.
+    """
     yield "| | B | who | wall [ms] | launches | at work [ms] | gaps [ms] | longest gap [ms] | wall / at work |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for f in found:

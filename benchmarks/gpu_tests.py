@@ -16,7 +16,7 @@ OUTCOMES = ("PASSED", "FAILED", "ERROR", "SKIPPED", "XFAIL", "XPASS")
 
 
 def tests_part(look: Look, recorded: bool) -> Iterator[Record]:
-    """Run the tests of recorded steps or all others, and tell each outcome as it comes."""
+    """Run the tests of recorded steps or all others, and yield each outcome as it comes."""
     if importlib.util.find_spec("pytest") is None:
         yield {"note": "tests: left out, as pytest is not installed"}
         return
@@ -32,7 +32,7 @@ def tests_part(look: Look, recorded: bool) -> Iterator[Record]:
         return
     counts: Counter[str] = Counter()
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "--tb=short", "-p", "no:cacheprovider", *files]
-    # without a device they would fail, each for the same reason
+    # without a device they would all fail, so they are only collected
     command += ["--collect-only", "-q"] if look.device == "cpu" else []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
         assert run.stdout is not None

@@ -1,4 +1,4 @@
-"""Measurements that run in processes of their own, so that compiling and peak memory are theirs alone."""
+"""Jobs: measurements that run in processes of their own, so that compiling and peak memory are theirs alone."""
 
 import json
 import subprocess
@@ -18,8 +18,8 @@ class Job:
 
     Attributes
     ----------
-    module, settings : what is called, with what JSON can hold.
-    case, batch, who, peer : name it, and its row where it fails.
+    module, settings : the module and the arguments, which JSON can hold.
+    case, batch, who, peer : its label, and its row if it fails.
     """
 
     module: str
@@ -31,12 +31,12 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What it is, in a line."""
+        """Name of the job for lists, in a line."""
         return f"{self.module}: {self.case}, B = {self.batch}, {self.who}"
 
 
 def run(job: Job) -> list[Row]:
-    """Return what a job measured; one row that says why where it failed."""
+    """Return the rows of a job, run in a process of its own; if it fails, one row that says why."""
     command = [sys.executable, "-m", "benchmarks", "--job", json.dumps(asdict(job))]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
@@ -45,7 +45,7 @@ def run(job: Job) -> list[Row]:
 
 
 def why(stderr: str, returncode: int, peer: bool) -> str:
-    """Return the last words of a process that failed; a peer may just not be there."""
+    """Return why a process failed, from the last line of its stderr; a missing peer is "not installed"."""
     last = (stderr.strip().splitlines() or [f"ended with {returncode}"])[-1]
     kind, _, words = last.partition(": ")
     missing = peer and kind.endswith(("ModuleNotFoundError", "NotInstalled"))

@@ -1,4 +1,4 @@
-"""What a benchmark ran on, its clock, and how much memory it took."""
+"""The machine and versions that a benchmark ran on, its clock and memory, and the warm-up of steps."""
 
 import datetime
 import platform
@@ -65,7 +65,7 @@ def cpu_name() -> str:
 
 
 def now(device: str = "cpu") -> float:
-    """Return process CPU time in s; wall time once all is done on a GPU."""
+    """Return process CPU time [s]; for a GPU wall time, after all of its work is done."""
     if device == "cpu":
         return time.process_time()
     torch.cuda.synchronize()
@@ -81,6 +81,6 @@ def peak_bytes(device: str = "cpu") -> int:
 
 
 def warm_up(integrator: Integrator, model: Model, state: State, control: Control | None = None) -> None:
-    """Take the step from a state until its kind is recorded, where it is."""
+    """Take the step from a state so often that it is recorded, if steps of its kind are."""
     for _ in range(STEPS_BEFORE_RECORDING + 2):
         integrator.step(model, state, control)

@@ -1,4 +1,4 @@
-"""What a magnetic field costs: the page's beam of 40 nodes, beside the same rod without it and beside plain NumPy.
+"""Cost of a magnetic field: a beam of 40 nodes, beside the same rod without the field and beside plain NumPy.
 
 ``python -m benchmarks magnetics`` prints the rows. The beam of `studies/magnetic_beam`, clamped, in a field of 3 T
 that turns once in 6.28 s, with a force of 0.5 N on its tip, which is all that moves it where there is no field.
@@ -6,7 +6,7 @@ Implicit Euler, dt = 10 ms, each step to a residual of 1e-6 N. In a batch Young'
 to robot.
 
 Both rods are stepped in turns in one process, with the peer; times are process CPU time on one thread. The peer,
-`peer_numpy`, steps one rod of the plane: two unknowns a node, nothing of space or twist.
+`peer_numpy`, steps one planar rod, which has two unknowns a node, no third dimension and no twist.
 """
 
 import statistics
@@ -78,7 +78,7 @@ def rows(batch: int, mode: str, steps: int) -> list[Row]:
 
 
 def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
-    """Return what both cost, stepped in turns with the peer, with how much more the field takes and the peer does."""
+    """Return the rows of both rods, stepped in turns with the peer; notes compare with the peer and without a field."""
     rods = {magnetised: beam(batch, mode, magnetised) for magnetised in (False, True)}
     first, ends = {}, {}
     costs: dict[bool, list[float]] = {False: [], True: []}
@@ -131,7 +131,7 @@ def exact_end(batch: int, magnetised: bool, steps: int) -> State:
 
 
 def peer_run(steps: int, tolerance: float = TOLERANCE) -> tuple[np.ndarray, float, list[int], float]:
-    """Return where the nominal rod's nodes end (N, 2), the seconds, the iterations and the worst residual [N]."""
+    """Return the peer's last nodes (N, 2) [m], its CPU seconds, iterations of each step and worst residual [N]."""
     nodes = straight((-0.5, 0.0, 0.0), (0.5, 0.0, 0.0), NODES)[:, [0, 2]]
     load = np.zeros_like(nodes)
     load[-1, 1] = TIP_FORCE
@@ -149,7 +149,7 @@ def peer_run(steps: int, tolerance: float = TOLERANCE) -> tuple[np.ndarray, floa
 
 
 def peer_row(steps: int) -> Row:
-    """Return what the peer costs, and how far it is from our rod."""
+    """Return the row of the peer: its cost, and how far it ends from our rod."""
     peer_run(3)
     runs = [peer_run(steps) for _ in range(REPEATS)]
     x, _, iterations, worst = runs[-1]

@@ -1,4 +1,4 @@
-"""The pneumatic arm once more, one robot in plain NumPy: what `benchmarks.arm` is compared with.
+"""The peer of `benchmarks.arm`: the pneumatic arm, one robot in plain NumPy.
 
 The paper's equations as they stand: Jacobians point by point along the chain, velocity terms by a central difference of
 the Jacobians along the motion, the pyramid's complementarity problem (11)-(13) by Lemke's method (Cottle, Pang and
@@ -34,7 +34,7 @@ class PeerArm:
         self.normal, self.point = normal, point
 
     def frames(self, q: np.ndarray, shares: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """Return place, rotation, Jacobian and angular Jacobian of points at these shares, section by section."""
+        """Return position, rotation, Jacobian and angular Jacobian of points at these shares of each section."""
         place, turn = np.zeros(3), self.base
         moved, spun = np.zeros((3, 9)), np.zeros((3, 9))
         found: list[tuple[np.ndarray, ...]] = []
@@ -54,7 +54,7 @@ class PeerArm:
         return found
 
     def equations(self, q: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return M and C v + G."""
+        """Return the mass matrix M (9, 9), and C v + G (9,) of velocity terms and gravity."""
         mass, bias = np.zeros((9, 9)), np.zeros(9)
         here = self.frames(q, self.gauss)
         h = 1e-5
@@ -83,7 +83,7 @@ class PeerArm:
         return q + h * (v + shared @ impulse), v + shared @ impulse, int((impulse[::3] > 0).sum())
 
     def _contacts(self, q: np.ndarray, v: np.ndarray, h: float) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return Jacobians (normal, tangents) and free velocities of plates that would touch within the step."""
+        """Return Jacobians (normal, tangents) and contact-free velocities of plates that would touch in the step."""
         n = self.normal
         assert n is not None and self.point is not None
         other = np.array([0.0, 1.0, 0.0])
@@ -103,7 +103,7 @@ class PeerArm:
         return rows, starts
 
     def friction(self, delassus: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, bool]:
-        """Return impulses (normal, tangents) of the pyramid's problem with four directions."""
+        """Return the contact impulses (normal, tangents) for a friction pyramid of four sides, and whether found."""
         count = len(start) // 3
         spread = np.zeros((3 * count, 6 * count))  # impulses of the unknowns: normals, 4 weights each, slacks
         for i in range(count):
@@ -163,6 +163,7 @@ def _arc(s: float, u: np.ndarray, xi: float) -> tuple[np.ndarray, ...]:
 
 
 def _functions(q: float) -> tuple[float, float, float, float, float]:
+    """Return a = sin x / x, b = (1 - cos x) / q, c = (1 - a) / q at q = x^2, and the derivatives of a and b by q."""
     if q < 1:
         a = b = c = da = db = 0.0
         for k in range(SERIES, -1, -1):

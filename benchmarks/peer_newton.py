@@ -21,7 +21,7 @@ import numpy as np
 
 
 def import_peer() -> Any:
-    """Return the package. Before Python 3.14 its `Struct | None` is evaluated, and Warp's structs know no `|`."""
+    """Return the package; before Python 3.14, give Warp's structs the operator that its `Struct | None` needs."""
     from warp._src.codegen import Struct
 
     if sys.version_info < (3, 14):
@@ -60,7 +60,7 @@ def stepped(model: Any, job: dict[str, Any], iterations: int, steps: int) -> tup
 
 
 def measured(job: dict[str, Any]) -> dict[str, Any]:
-    """Return what building, compiling and each number of iterations cost, up to the first whose tips are right.
+    """Return the costs of building, compiling and each number of iterations, up to the first within the target error.
 
     A run's error is the largest distance of a tip from the reference, over all steps and robots.
     """

@@ -1,4 +1,4 @@
-"""A discrete elastic rod of the plane in plain NumPy, as a user may write it: the benchmark's magnetic beam, alone.
+"""The peer of `benchmarks.magnetics`: one planar discrete elastic rod in plain NumPy, as a user may write it.
 
 Stretching, bending by kappa = 2 tan(phi / 2), a magnetic couple and mass-proportional damping; implicit Euler; forces
 and matrices of all edges at once, Newton's method with SciPy's banded solver. Positions (N, 2) are x and z.

@@ -1,9 +1,9 @@
-"""The closed loop as a user may write it round other rods: a snake in a viscous fluid that follows curvatures.
+"""The peers of `benchmarks.closed_loop`: a loop as a user may write it round other rods, a snake in a viscous fluid.
 
-In plain NumPy, the rod of `peer_numpy`, with natural curvature and a linear resistive force, -L (c_t t t^T + c_n (I - t
-t^T)) v on each node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded solver.
-And PyElastica's rod with its own slender-body force, which is the same resistance where c_t is half of c_n. The loop is
-the PI law with feed-forward of `torchdismech.control`, without limits.
+One is in plain NumPy: the rod of `peer_numpy`, with natural curvature and a linear resistive force, -L (c_t t t^T + c_n
+(I - t t^T)) v on each node, t along the chord of its neighbours; implicit Euler, Newton's method with SciPy's banded
+solver. The other is PyElastica's rod with its own slender-body force, which is the same resistance where c_t is half of
+c_n. The loop is the PI law with feed-forward of `torchdismech.control`, without limits.
 """
 
 import time
@@ -20,7 +20,7 @@ from studies.shape_tracking import shape_tracking as snake
 
 @dataclass(frozen=True)
 class Followed:
-    """Where the nodes end (N, 2) [m], the seconds of all steps and the mean number of iterations of implicit ones."""
+    """Last nodes (N, 2) [m] of a run, CPU seconds of all steps, and mean Newton iterations of implicit ones."""
 
     nodes: np.ndarray
     seconds: float
@@ -92,7 +92,7 @@ def _add(band: np.ndarray, rows: np.ndarray, columns: np.ndarray, blocks: np.nda
 
 
 def followed(steps: int, reference: np.ndarray, dt: float, Kp: float, Ki: float, tolerance: float) -> Followed:
-    """Return how a snake follows the curvatures (steps + 1, N - 2) [1/m]."""
+    """Return the run of a snake in NumPy that follows the curvatures `reference` (steps + 1, N - 2) [1/m]."""
     nodes = np.stack([np.linspace(0, snake.LENGTH, reference.shape[1] + 2), np.zeros(reference.shape[1] + 2)], axis=1)
     rod = Swimmer(nodes)
     x, v, integral, iterations = nodes.copy(), np.zeros_like(nodes), np.zeros(reference.shape[1]), 0
@@ -106,15 +106,15 @@ def followed(steps: int, reference: np.ndarray, dt: float, Kp: float, Ki: float,
     return Followed(x, time.process_time() - began, iterations / steps)
 
 
-# Of PyElastica, for 101 nodes: the step that leaves a margin, and the largest in whole hundreds to 5 ms with which this
-# snake does not blow up within 0.5 s, known only after a search (900 do). Where the loop feeds more than a little back,
-# a rod that nothing damps but the fluid begins to shake, and coils (Kp = 0.5; our own steps of 5 ms damp it).
+# Steps of PyElastica for 101 nodes: one that leaves a margin, and the largest with which this snake does not blow up
+# within 0.5 s, found by a search over whole hundreds of steps in 5 ms (with 900 it does). With more than a little
+# feedback a rod that only the fluid damps begins to shake, and coils (Kp = 0.5; our own steps of 5 ms damp it).
 PYELASTICA_DT, PYELASTICA_LARGEST_DT = snake.STEP / 2000, snake.STEP / 1000
 PYELASTICA_GAINS = 0.1, 10.0  # Kp [1], Ki [1/s]
 
 
 def pyelastica_followed(steps: int, reference: np.ndarray, dt: float, step: float) -> Followed:
-    """Return how PyElastica's snake follows the curvatures (steps + 1, N - 2) [1/m] with steps of its own [s].
+    """Return the run of PyElastica's snake that follows `reference` (steps + 1, N - 2) [1/m], by steps of `step` [s].
 
     Building it and compiling its kernels is not timed.
     """

@@ -1,4 +1,4 @@
-"""The benchmark's rod in other public simulators, measured in the same process and in the same way.
+"""The cantilever of `benchmarks.rods` in other public simulators, measured in the same way.
 
 PyElastica (``pip install pyelastica``): Cosserat rods with shear, stepped explicitly by position Verlet.
 dismech-newton runs in a Python of its own: `peer_newton`.
@@ -18,7 +18,7 @@ from benchmarks.table import Row
 
 
 class NotInstalled(RuntimeError):
-    """A peer is not there: the message says which and how to get it."""
+    """A peer is not installed: the message says which, and how to get it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Cantilever:
 
     @property
     def force_scale(self) -> float:
-        """The rod's weight in N: what a residual in newtons may be compared with."""
+        """The rod's weight [N], to compare residuals with."""
         return self.density * np.pi * self.radius**2 * self.length * self.gravity
 
 
@@ -48,7 +48,7 @@ def case_name(rod: Cantilever, youngs: float) -> str:
 
 
 def drift(rod: Cantilever, youngs: float, duration: float, tip: tuple[float, float, float]) -> float | None:
-    """Return how far a tip is from that of far smaller steps [m]; None for rods and times of which it is not known."""
+    """Return how far a tip is from that of a fine solution [m]; None for rods and durations without one."""
     if rod != Cantilever() or duration != 1.0:
         return None
     x, z = FINE_TIP[youngs]
@@ -57,7 +57,7 @@ def drift(rod: Cantilever, youngs: float, duration: float, tip: tuple[float, flo
 
 @dataclass(frozen=True)
 class PeerRun:
-    """What one run of a peer gave: its steps, its cost and where its tip ended."""
+    """The result of one run of a peer: its steps, its cost and its last tip."""
 
     name: str
     version: str
@@ -82,7 +82,7 @@ PYELASTICA_LARGEST_DT = {1e6: 2.5e-4, 1e7: 8e-5}
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
-    """Return what is to be measured of PyElastica, which knows no GPU."""
+    """Return the jobs of PyElastica, which has no GPU version."""
     rod, duration = Cantilever(), 0.2 if quick else 1.0
     return [
         Job("peers", case_name(rod, youngs), 1, "PyElastica", {"youngs": youngs, "duration": duration}, peer=True)

@@ -1,10 +1,11 @@
 """Where the time of a step goes, in groups that a person understands: ``python -m benchmarks.profile [case ...]``.
 
-Ten steps are traced by torch.profiler after a warm-up, without recordings: a recording is one call, of which a trace
-shows nothing. The time of every operation of torch and call of compiled code is counted for the room of the library
-that called it. What a step without a trace takes beyond these is counted as calls: Python, and torch's own way to its
-operations. A recorded step, whose time stands above, does the same operations with next to no calls. A trace slows
-Python down, but hardly the operations; where these are tiny (one robot) they seem longer than they are.
+Ten steps are traced by torch.profiler after a warm-up, without recordings: a recording is one call, inside of which a
+trace shows nothing. The time of every operation of torch and call of compiled code is counted for the part of the
+library that called it (a room, such as `elastic/`). What a step without a trace takes beyond these is counted as calls:
+Python, and torch's own way to its operations. A recorded step, whose time stands above, does the same operations with
+next to no calls. A trace slows Python down, but hardly the operations; where these are tiny (one robot) they seem
+longer than they are.
 
 ``--trace FILE`` keeps the trace, for chrome://tracing or https://ui.perfetto.dev.
 """
@@ -36,7 +37,7 @@ from torchdismech.integrate.recorded import recording
 STEPS, WARM_UP, ROUNDS = 10, 5, 3
 UNTIL_RECORDED = 20  # steps
 CALLS = "calls, Python"
-# Rooms of the library and what is done in them: the first that a frame, "path: function", begins with.
+# Groups of a frame, "path: function", by the room of the library that it begins with; the first match counts.
 GROUPS = {
     "elastic/": "stencils: energies, forces, matrix blocks",
     "geometry/rods": "stencils: energies, forces, matrix blocks",
@@ -58,8 +59,8 @@ GROUPS = {
     "integrate/search/": "vectors of Newton's loop",
     "": "the step's start and end: guess, scale, new state",
 }
-TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # they work for whoever calls them
-# Frames whose time is that of compiled code, called through ctypes.
+TRANSPARENT = ("native/", "fused/", "values", "geometry/vec3", "geometry/frames")  # counted for their callers
+# Frames that call compiled code through ctypes: their time is its time.
 COMPILED = re.compile(
     r"torchdismech/(native/compiled\.py\(\d+\): in_threads|contact/pairs/pair_calls\.py\(\d+\): call)$"
 )
@@ -67,7 +68,7 @@ COMPILED = re.compile(
 
 @dataclass(frozen=True)
 class Subject:
-    """What is profiled: builds the model and the state that is stepped."""
+    """A case to be profiled, with the function that builds its model and first state."""
 
     name: str
     dt: float  # s
@@ -75,7 +76,7 @@ class Subject:
 
 
 def subjects() -> Iterator[Subject]:
-    """Yield what there is to profile."""
+    """Yield all cases that can be profiled."""
     for batch in (1, 256):
         case = rods.Case(1e6, batch, "eager", STEPS, 1e-2)
         yield Subject(f"rod, 101 nodes, B = {batch}", case.dt, lambda case=case: rod(case))  # type: ignore[misc]
@@ -106,7 +107,7 @@ def bundle(batch: int) -> tuple[Model, State]:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a step's time goes into."""
+    """The time of a step, by groups."""
 
     name: str
     recorded_ms: float  # CPU time, of the whole batch, as users get it
@@ -116,7 +117,7 @@ class Profile:
 
 
 def profiled(subject: Subject, trace: Path) -> Profile:
-    """Measure steps as users get them, and without recordings those without and with a trace."""
+    """Measure steps as users get them, recorded, and then steps without recordings, without and with a trace."""
     integrator = ImplicitEuler(subject.dt, relative_tolerance=1e-6)
     model, start = subject.build()
 
@@ -136,7 +137,7 @@ def profiled(subject: Subject, trace: Path) -> Profile:
 
 @contextmanager
 def without_recordings() -> Iterator[None]:
-    """Take steps of models that are built meanwhile without recordings."""
+    """Let models that are built within the block take steps without recordings."""
     before, recording.STEPS_BEFORE_RECORDING = recording.STEPS_BEFORE_RECORDING, sys.maxsize
     try:
         yield
@@ -145,7 +146,7 @@ def without_recordings() -> Iterator[None]:
 
 
 def _traced(name: str, steps: Callable[[int, State], State], state: State, trace: Path) -> Profile:
-    """Return what so many steps from a state take, in turns without and with a trace, which is written to a file."""
+    """Return the profile of `STEPS` steps from a state, taken in turns without and with a trace, written to a file."""
     plain, rounds, calls = [], [], 0
     for _ in range(ROUNDS):  # in turns, so that a busy machine slows both alike
         plain.append(1e3 * _cpu_seconds(lambda: steps(STEPS, state)) / STEPS)
@@ -155,7 +156,7 @@ def _traced(name: str, steps: Callable[[int, State], State], state: State, trace
             wall = time.perf_counter() - began
         run.export_chrome_trace(str(trace))
         times, calls = grouped(json.loads(trace.read_text())["traceEvents"])
-        # The trace knows wall time: other processes on a busy machine stretch it.
+        # a trace has wall times, which other processes on a busy machine stretch
         rounds.append({group: 1e-3 * us * min(1.0, cpu / wall) / STEPS for group, us in times.items()})
     medians = {group: statistics.median(found[group] for found in rounds) for group in rounds[0]}
     groups = dict(sorted(medians.items(), key=lambda item: -item[1]))
@@ -192,7 +193,7 @@ def grouped(events: list[dict[str, Any]]) -> tuple[Counter[str], int]:
         if counts:
             times[group] += event["dur"]
             calls += above is None or not above[2]
-        if above and above[2]:  # its own time is what its children leave
+        if above and above[2]:  # the caller's own time is that without its callees
             times[above[1]] -= event["dur"]
         open_events.append((event["ts"] + event["dur"], group, counts, compiled))
     return times, calls
@@ -231,7 +232,7 @@ def markdown(found: list[Profile]) -> str:
 
 
 def main() -> None:
-    """Profile what was asked for and print."""
+    """Profile the cases that the command line chooses, and print."""
     names = [subject.name for subject in subjects()]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profile", description=__doc__.partition("\n")[0])
     parser.add_argument("words", nargs="*", help=f"only names with all of these words: {'; '.join(names)}")

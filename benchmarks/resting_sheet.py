@@ -21,7 +21,7 @@ DENSE = 200  # nodes up to which Delassus' operator is timed, too
 
 
 def sheet(side: float, spacing: float, pull: float = 0.0, dragged: bool = False) -> Model:
-    """Return a sheet 1 mm thick, .1 mm above the floor, that gravity pulls along by `pull` [m/s^2].
+    """Return a sheet 1 mm thick, 0.1 mm above the floor, which gravity also pulls along the floor by `pull` [m/s^2].
 
     One that is `dragged` is ten times softer, and an edge of it is clamped.
     """

@@ -1,15 +1,15 @@
-"""What chains of rigid elements cost: forward dynamics, and the flexible pendulum, beside Pinocchio.
+"""Cost of chains of rigid elements: forward dynamics, and the flexible pendulum, beside Pinocchio.
 
-Pinocchio (``pip install pin``) knows no springs and no batches: a user adds the torques of springs and dampers to those
+Pinocchio (``pip install pin``) has no springs and no batches: a user adds the torques of springs and dampers to those
 of the motor, calls it for one robot after the other, and takes steps by scipy's integrators. Both are measured here, in
 the same run.
 
 The pendulum is that of `studies/flexible_pendulum`, 3 s of it (of peers 1 s): a motor lets it sag and lifts it from
-2.5 s on, its torque held over 10 ms. In a batch Young's modulus varies by 10 % from robot to robot. "From fine" is
-the worst tip of all robots and steps, from where parts of a quarter of the step lead (which is right to 2e-6 m): 1 mm
-is allowed.
+2.5 s on, its torque held over 10 ms. In a batch Young's modulus varies by 10 % from robot to robot. "From fine" is the
+largest distance of a tip, over all robots and steps, from a solution with internal steps of a quarter of the step
+(which is right to 2e-6 m): 1 mm is allowed.
 
-Times are process CPU time on one thread. Compiling is told apart, as wall time of the first call.
+Times are process CPU time on one thread. Compiling is given apart, as wall time of the first call.
 """
 
 import statistics
@@ -29,11 +29,11 @@ from studies.flexible_pendulum import flexible_pendulum as pendulum
 from torchdismech import Control, Status, unroll
 from torchdismech.rigid import ChainIntegrator, Radau, RigidChain
 
-EVALUATED = 1024  # robots of which forward dynamics are found at a time
+EVALUATED = 1024  # robots in a call of forward dynamics
 CHAINS = (("plane", 3), ("plane", 5), ("plane", 10), ("plane", 20), ("space", 3), ("space", 5))
 PENDULUMS = (3, 5, 10)  # segments
 BATCH = 256
-DURATION, OF_PEERS = 3.0, 1.0  # s: peers take the first second only, they are slow
+DURATION, OF_PEERS = 3.0, 1.0  # s: peers, which are slow, take the first second only
 METHODS = ("RK45", "LSODA", "Radau")  # of scipy, at their default tolerances
 ALLOWED = 1e-3  # m, of a tip
 REPEATS = 20
@@ -41,7 +41,7 @@ DIFFERENTIATED = 25  # steps
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
-    """Return what is to be measured."""
+    """Return the jobs: forward dynamics and pendulums, of Pinocchio and ours, and our backward passes."""
     peer = f"pinocchio {version_or_none('pin')}"
     found = []
     for kind, segments in CHAINS[1:2] if quick else CHAINS:
@@ -62,7 +62,7 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
 
 
 def rows(what: str, **settings) -> list[Row]:
-    """Return what one job measures."""
+    """Return the rows of one job."""
     torch.set_num_threads(1)
     return MEASURES[what](**settings)
 
@@ -95,13 +95,13 @@ def chain(kind: str, segments: int) -> RigidChain:
 
 
 def random_motion(model: RigidChain, batch: int) -> Tensor:
-    """Return q, velocity and torque (3, B, J)."""
+    """Return random q, velocity and torque (3, B, J), the same each time."""
     generator = torch.Generator().manual_seed(0)
     return 0.3 * torch.randn(3, batch, model.n_dofs, generator=generator, dtype=torch.float64)
 
 
 def median_seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the CPU time of a call, the median of some after two to warm up."""
+    """Return the CPU time of a call [s], the median of some after two to warm up."""
     times = []
     for _ in range(repeats + 2):
         began = now()
@@ -159,7 +159,7 @@ def springs(model: RigidChain) -> tuple[np.ndarray, np.ndarray]:
 
 
 def peer_model(model: RigidChain):
-    """Return a chain, of one make for all robots, as a model of Pinocchio."""
+    """Return Pinocchio's model of a chain whose robots are all alike."""
     import pinocchio as pin
 
     joints = {"x": pin.JointModelRX, "y": pin.JointModelRY, "z": pin.JointModelRZ}
@@ -210,7 +210,7 @@ def pendulum_rows(segments: int, batch: int, duration: float) -> list[Row]:
 
 
 def pendulums(segments: int, batch: int) -> RigidChain:
-    """Return pendulums that differ in their stiffness, the first one as it is; a lone one is that."""
+    """Return pendulums that differ in their stiffness; the first one has the nominal one."""
     return pendulum.cable(segments, youngs_of_batch(pendulum.YOUNGS, batch))
 
 
@@ -220,7 +220,7 @@ def swung(model: RigidChain, integrator: ChainIntegrator, steps: int):
 
 
 def tips(model: RigidChain, q: Tensor) -> Tensor:
-    """Return where tips are (T, B, 3) at angles (T, B, J) [m]."""
+    """Return the tips (T, B, 3) [m] at angles (T, B, J)."""
     return torch.stack([model.points(frame)[:, -1] for frame in q])
 
 
@@ -277,7 +277,7 @@ def peer_swung(ours: RigidChain, method: str, steps: int) -> tuple[np.ndarray, f
 
 
 def passes(segments: int, batch: int) -> tuple[float, float, float]:
-    """Return the CPU times of steps alone and with gradients by E, viscosity and gain [s], and their ratio."""
+    """Return the CPU times [s] of steps alone and with gradients by E, viscosity and gain, and their ratio."""
     leaves = [torch.full((batch, 1), x, dtype=torch.float64) for x in (pendulum.YOUNGS, pendulum.VISCOSITY)]
     gain = torch.full((batch,), pendulum.GAIN, dtype=torch.float64)
     integrator = Radau(pendulum.STEP)

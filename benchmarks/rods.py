@@ -1,16 +1,16 @@
-"""What a step of a rod costs: a moving cantilever, many robots in one batch; `peers` has the same rod.
+"""Cost of a step of a rod: a moving cantilever, many robots in one batch; `peers` has the same rod.
 
 ``python -m benchmarks rods`` (or ``make benchmark-rods``) prints the table.
 
-The rod: 1 m long, 1 cm thick in radius, 1000 kg/m^3, Poisson's ratio 0.5, horizontal, its first two nodes and the twist
-of their edge clamped, released under gravity for one second. Implicit Euler with dt = 1e-2 s against position Verlet
-with the steps of `peers`. In a batch the first robot has the nominal Young's modulus E and the others
-E (1 + 0.1 u), u uniform in [-1, 1] with a fixed seed: no two robots move in lock-step.
+The rod: 1 m long, radius 1 cm, 1000 kg/m^3, Poisson's ratio 0.5, horizontal, its first two nodes and the twist of their
+edge clamped, released under gravity for one second. Implicit Euler with dt = 1e-2 s against position Verlet with the
+steps of `peers`. In a batch the first robot has the nominal Young's modulus E and the others E (1 + 0.1 u), u uniform
+in [-1, 1] with a fixed seed, so that no two robots move alike.
 
-Time is process CPU time on one thread, after a warm-up. Compiling is told apart, as wall time of the first step.
+Time is process CPU time on one thread, after a warm-up. Compiling is given apart, as wall time of the first step.
 
-Read the costs next to how far the tips are from a fine solution: implicit Euler damps the motion (an error of first
-order in dt, 0.2 m at 1e-2 s), Verlet does not. The midpoint rule at 4 ms compares at like accuracy.
+Read the costs next to the distances of the tips from a fine solution: implicit Euler damps the motion (an error of
+first order in dt, 0.2 m at 1e-2 s), Verlet does not. The midpoint rule at 4 ms has a similar accuracy.
 """
 
 import statistics
@@ -45,13 +45,13 @@ RELATIVE_TOLERANCE = 1e-6  # of the step's force scale
 INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint}
 SPREAD = 0.1  # of Young's modulus within a batch
 SEED = 0
-EXACT = 1e-12  # of the force scale: where the same steps lead when nothing is left of the residual
+EXACT = 1e-12  # of the force scale: tolerance of reference solutions, which have the same steps
 REPEAT_BELOW = 10.0  # CPU seconds: cheaper runs are repeated and their median taken
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: which rod, how many of them, stepped how."""
+    """Settings of a measurement: the rod, the batch, and how it is stepped."""
 
     youngs: float  # Pa, nominal
     batch: int
@@ -71,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Run:
-    """What one batch of cantilevers cost, and what says that its steps were honest."""
+    """Cost of one batch of cantilevers, with residuals and convergence of its steps."""
 
     case: Case
     linear_solver: str  # the one that was chosen
@@ -110,7 +110,7 @@ def cantilever_model(case: Case, *loads: forces.Force) -> Model:
 
 
 def cantilever_builder(case: Case, *loads: forces.Force) -> RobotBuilder:
-    """Return what builds a batch of cantilevers under gravity and further loads."""
+    """Return the builder of a batch of cantilevers under gravity and further loads."""
     rod = case.rod
     builder = RobotBuilder()
     builder.add_rod(
@@ -125,9 +125,9 @@ def cantilever_builder(case: Case, *loads: forces.Force) -> RobotBuilder:
 
 
 def measure(case: Case) -> Run:
-    """Step a batch of cantilevers and return the cost; before, they are stepped all the way.
+    """Step a batch of cantilevers and return the cost.
 
-    What only some step needs is compiled, or recorded, there.
+    All steps are taken once before, so that everything that some step needs is compiled or recorded.
     """
     torch.compiler.reset()  # each run compiles for itself, as a user's process would
     model = cantilever_model(case)
@@ -165,7 +165,7 @@ def measure(case: Case) -> Run:
 
 
 def timed_steps(integrator: Integrator, model: Model, state: State, steps: int) -> tuple[State, list[StepInfo], float]:
-    """Return the state after some steps, what each step reported, and the seconds of all."""
+    """Return the state after some steps, the `StepInfo` of each, and the seconds of all."""
     infos = []
     began = now(model.device.type)
     for _ in range(steps):
@@ -236,7 +236,7 @@ def rows(
 
 
 def measure_tip(case: Case) -> tuple[float, float, float]:
-    """Return where the nominal robot's tip ends when every step is solved exactly."""
+    """Return the last tip [m] of the nominal robot with every step solved to `EXACT`."""
     model = cantilever_model(case)
     integrator = INTEGRATORS[case.integrator](dt=case.dt, relative_tolerance=EXACT)
     state, infos, _ = timed_steps(integrator, model, model.initial_state(batch=case.batch), case.steps)

@@ -1,11 +1,11 @@
-"""What many robots and large robots cost: time, memory, and the estimate of memory that chunks are chosen by.
+"""Measure the cost of many and of large robots: time, memory, and the estimate of memory that chunks are chosen by.
 
 ``python -m benchmarks.scaling`` prints a table, ``--quick`` a smaller one, ``--json FILE`` writes the figures. Each
 case runs in a process of its own.
 
-Rods are cantilevers (1 cm thick in radius, 1000 kg/m^3, 1 MPa; 1 m long, the large one 1 cm an edge), shells squares of
-0.4 m (2 mm, 10 MPa) held at one side; Young's modulus differs by up to 10 % within a batch. All are released under
-gravity: implicit Euler with dt = 10 ms to 1e-6 of the force scale.
+Rods are cantilevers (radius 1 cm, 1000 kg/m^3, 1 MPa; 1 m long, the large one 1 cm an edge), shells squares of 0.4 m
+(2 mm, 10 MPa) held at one side; Young's modulus differs by up to 10 % within a batch. All are released under gravity:
+implicit Euler with dt = 10 ms to 1e-6 of the force scale.
 """
 
 import argparse
@@ -48,17 +48,17 @@ ROOT = Path(__file__).parents[1]
 GRAVITY = (0.0, 0.0, -9.81)
 DT = 1e-2
 TOLERANCE = 1e-6
-LONG = 1000  # nodes from which on an edge is 1 cm rather than the rod 1 m
+LONG = 1000  # nodes, beyond which an edge of a rod is 1 cm rather than the rod 1 m
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured.
+    """Settings of a measurement.
 
     Attributes
     ----------
     kind : "rod" of `size` nodes, or a shell of about `size` triangles by its bending, "hinge" or "midedge".
-    gradient : with a backward pass of each step, by the velocities before it.
+    gradient : whether each step has a backward pass, to the velocities before it.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is, in some words."""
+        """Name of the case in the table."""
         what = f"rod, {self.size} nodes" if self.kind == "rod" else f"shell, {self.size} triangles, {self.kind}"
         return what + (", with backward" if self.gradient else "")
 
@@ -97,19 +97,19 @@ QUICK = [
 
 @dataclass(frozen=True)
 class Cost:
-    """What a case cost; times are CPU time on one thread.
+    """Cost of a case; times are CPU time on one thread.
 
     Attributes
     ----------
     at_a_time : robots that are stepped at a time.
-    build_s, analysis_s, start_s : making the model, its solver, and the initial state.
+    build_s, analysis_s, start_s : times of making the model, its solver, and the initial state.
     step_ms : median of the steps after the first.
     iterations : of Newton's method, mean.
     residual : the largest at an accepted iterate over the step's force scale.
     converged : robots that converged in every step.
-    state_mb : what the state takes.
+    state_mb : memory of the state.
     step_mb : growth of the process while it steps, at its peak.
-    estimate_mb : of a step of so many robots as are stepped at a time.
+    estimate_mb : the library's estimate for a step of as many robots as are stepped at a time.
     peak_mb : of the process, building and libraries included.
     """
 
@@ -148,7 +148,7 @@ def model_of(case: Case) -> Model:
 
 
 def measured(case: Case) -> Cost:
-    """Return what a case costs in this process."""
+    """Return the cost of a case, measured in this process."""
     torch.set_num_threads(1)
     model, build = timed(lambda: model_of(case))
     integrator = ImplicitEuler(DT, relative_tolerance=TOLERANCE)
@@ -183,7 +183,7 @@ def measured(case: Case) -> Cost:
 
 
 def stepped(model: Model, state: State, gradient: bool) -> tuple[State, StepInfo]:
-    """Return the state after a step and how it went, with the gradient by the velocity thrown away."""
+    """Return the state after a step and its `StepInfo`; with `gradient` a backward pass is taken, and thrown away."""
     integrator = ImplicitEuler(DT, relative_tolerance=TOLERANCE)
     if not gradient:
         return integrator.step(model, state)
@@ -194,7 +194,7 @@ def stepped(model: Model, state: State, gradient: bool) -> tuple[State, StepInfo
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:
-    """Return what the function returns, and the CPU seconds that it takes."""
+    """Return the result of a function, and the CPU seconds that it takes."""
     began = now()
     result = function()
     return result, now() - began
@@ -209,7 +209,7 @@ def resident_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak of this process begin anew, where the system can, and give back what the process does not use."""
+    """Reset the peak memory of this process, where the system can, and give unused memory back to the system."""
     if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
         libc.malloc_trim(0)
     switch = Path("/proc/self/clear_refs")
@@ -221,7 +221,7 @@ def forget_peak() -> None:
 
 
 def run(case: Case) -> Cost:
-    """Return what a case costs, measured in a process of its own."""
+    """Return the cost of a case, measured in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.scaling", "--case", json.dumps(asdict(case))]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return Cost(**json.loads(done.stdout.splitlines()[-1]))

@@ -1,10 +1,10 @@
-"""What several processes gain: the same rods, shared by 1 and by 2 processes of torchrun.
+"""Measure what several processes gain: the same rods, shared by 1 and by 2 processes of torchrun.
 
 ``python -m benchmarks.shards`` (or ``make benchmark-shards``) starts `torchrun --nproc-per-node` for each number of
 processes in turn, several times, and prints the wall time of a robot-step and the parallel efficiency: the time of one
 process over that of n, over n, in wall time and in CPU time. Each process has one thread and steps its share of the
-batch without talking to the others, so what is lost is what cores share, memory and caches, and what a larger batch is
-better at. On a busy machine wall time says how much of the cores was left; CPU time does not.
+batch without talking to the others, so losses come from what cores share, memory and caches, and from the smaller
+batches. On a busy machine wall time also depends on how much of the cores was free; CPU time does not.
 """
 
 import argparse
@@ -29,7 +29,7 @@ DT, STEPS, WARM_UP, REPEATS = 1e-2, 20, 3, 5
 
 
 def share(batch: int, mode: str, out: Path) -> None:
-    """Step this process's share of the batch; the first process writes the wall seconds of the slowest."""
+    """Step this process's share of the batch; the first process writes the wall and CPU seconds of the slowest."""
     torch.set_num_threads(1)
     with joined("gloo") as processes:
         own = processes.own(batch)
@@ -50,7 +50,7 @@ def share(batch: int, mode: str, out: Path) -> None:
 
 
 def started(processes: int, batch: int, mode: str) -> dict[str, float]:
-    """Return what torchrun's processes measured.
+    """Return the seconds that so many processes of torchrun measured.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def main() -> None:
     head = machine()
     print(", ".join(f"{key} {value}" for key, value in head.items()), flush=True)
     found: dict[int, list[dict[str, float]]] = {count: [] for count in chosen.processes}
-    for count in chosen.processes * chosen.repeats:  # in turns, so that a busy machine slows all alike
+    for count in chosen.processes * chosen.repeats:  # in turns, so that other load slows all alike
         found[count].append(started(count, chosen.batch, chosen.mode))
     print()
     print(text(found, chosen.batch))

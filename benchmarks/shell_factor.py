@@ -1,12 +1,12 @@
-"""What factoring and solving costs for the matrices of shells: banded, multifrontal, and qdldl where it is installed.
+"""Cost of factoring and solving the matrices of shells: banded, multifrontal, and qdldl where it is installed.
 
 ``python -m benchmarks.shell_factor`` prints one line per shell, kind of matrix and batch: process CPU time per robot of
 one factorisation and one solve on one thread, in microseconds, with the largest residual |A x - b| / |b| of all robots
 beside it. ``--quick`` leaves the largest shells out.
 
-Rounds of all solvers alternate and medians are given, so a busy machine slows all of them alike. What follows from the
-pattern alone (orders, fronts) is made beforehand: a simulation makes it once. The matrices are random with a dominant
-diagonal; the time of a direct method does not depend on their values.
+Rounds of all solvers alternate and medians are given, so a busy machine slows all of them alike. The analysis of the
+pattern (orders, fronts) is not timed, as a simulation makes it once. The matrices are random with a dominant diagonal;
+the time of a direct method does not depend on their values.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def coordinates(nodes: Iterable[int]) -> list[int]:
 
 
 def cliques(groups: list[list[int]], n: int, symmetric: bool) -> Pattern:
-    """Return the pattern in which the unknowns of each group touch each other."""
+    """Return the pattern in which all unknowns of each group are coupled."""
     rows = np.concatenate([np.repeat(group, len(group)) for group in groups])
     cols = np.concatenate([np.tile(group, len(group)) for group in groups])
     return Pattern.union(n, rows, cols, symmetric)
@@ -128,12 +128,12 @@ class FactorAndSolve:
 
 
 class QdldlLoop:
-    """qdldl as a user would loop it: one symbolic analysis, an update and a solve per robot."""
+    """qdldl in a loop, as a user would write it: one symbolic analysis, an update and a solve per robot."""
 
     def __init__(self, pattern: Pattern):
         import qdldl
 
-        # The transposed lower triangle, by columns: the rows of the pattern.
+        # the columns of the transposed lower triangle are the rows of the pattern
         pointers = np.searchsorted(pattern.rows, np.arange(pattern.n + 1))
         ones = np.ones(pattern.nnz)
         ones[pattern.diagonal] += np.bincount(np.concatenate([pattern.rows, pattern.cols]), minlength=pattern.n)

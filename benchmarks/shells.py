@@ -1,15 +1,15 @@
-"""What a step of a shell costs: a falling plate by hinges and by mid-edge normals, and a parachute, in batches.
+"""Cost of a step of a shell: a falling plate by hinges and by mid-edge normals, and a parachute, in batches.
 
 ``python -m benchmarks shells`` (or ``make benchmark-shells``) prints the table.
 
 The plate: 0.4 m x 0.4 m, 2 mm thick, E = 10 MPa, 1200 kg/m^3, nu = 0.3, 441 nodes and 800 triangles, held at one side
 and let go under gravity. The parachute: a hexagonal canopy of 1 m with hinges, six ropes of ten edges tied to it
 (joints pinned), a payload of 0.13 kg, gravity and drag: 188 nodes. Both with dt = 1e-2 s by implicit Euler, each step
-to a residual of 1e-6 of its force scale. In a batch Young's modulus is spread by 10 % around the nominal one, so no two
-robots move in lock-step.
+to a residual of 1e-6 of its force scale. In a batch Young's modulus is spread by 10 % around the nominal one, so that
+no two robots move alike.
 
-Times are process CPU time on one thread, medians over blocks of steps after a warm-up. What a factorisation with its
-solve and what an evaluation of force and matrix cost is measured at the last state.
+Times are process CPU time on one thread, medians over blocks of steps after a warm-up. A factorisation with its solve,
+and an evaluation of force and matrix, are measured at the last state.
 """
 
 import statistics
@@ -48,7 +48,7 @@ GRAVITY = (0.0, 0.0, -9.81)
 
 @dataclass(frozen=True)
 class Run:
-    """What one batch cost, and what says that its steps were honest."""
+    """Cost of one batch, with residuals and convergence of its steps."""
 
     case: str
     batch: int
@@ -107,7 +107,7 @@ CASES: dict[str, Callable[[int, bool, str], Model]] = {
 def measured(
     case: str, batch: int, compile: bool, blocks: int, device: str = "cpu", tolerance: float = RELATIVE_TOLERANCE
 ) -> Run:
-    """Step a batch and return what it cost."""
+    """Step a batch and return its cost."""
     torch.compiler.reset()
     model = CASES[case](batch, compile, device)
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
@@ -116,7 +116,7 @@ def measured(
     first = time.perf_counter() - began
     warm_up(integrator, model, state)
     ahead = state
-    for _ in range(BLOCK):  # what only some step needs is compiled, or recorded, there
+    for _ in range(BLOCK):  # so that everything that some step needs is compiled or recorded
         ahead, _ = integrator.step(model, ahead)
     times, iterations, worst = [], [], 0.0
     converged = torch.ones(batch, dtype=torch.bool, device=device)
@@ -155,7 +155,7 @@ def measured(
 
 @torch.no_grad()
 def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float, float]:
-    """Return the seconds a robot of a factorisation with its solve, and of an evaluation of force and matrix."""
+    """Return the seconds per robot of a factorisation with its solve, and of an evaluation of force and matrix."""
     equations = integrator.equations(model, state)
     equations.prepare()
     x, weight = state.q[:, model.unknowns.index], model.unknowns.residual_weight()

@@ -1,4 +1,4 @@
-"""One table for everything that is measured: a row for each case, batch and who stepped it."""
+"""The table of all benchmarks: a row for each case, batch and way of stepping."""
 
 import math
 from collections.abc import Sequence
@@ -24,21 +24,21 @@ HEAD = (
 
 @dataclass(frozen=True)
 class Row:
-    """What a batch cost, and what says that its steps were honest.
+    """The cost of a batch, with residuals, errors and convergence of its steps; None where not measured.
 
     Attributes
     ----------
-    case, batch, who : what was stepped, how many of it, and by whom.
+    case, batch, who : the robot, the number of robots, and the mode of stepping or the peer.
     dt : time that a step simulates [s]; NaN where no step is measured but an evaluation.
-    seconds : of one robot-step: process CPU time of one core, wall time on a GPU.
+    seconds : time of one robot-step: process CPU time of one core, wall time on a GPU.
     peer : whether this is another simulator, with which rows of the same case are compared.
     residual : the largest after a step's last iteration, over the step's force scale.
-    error : how far the robot is from where the same steps lead when they are solved to 1e-12 [m].
-    drift : how far the tip is from where far smaller steps of second order lead [m].
+    error : distance of the robot from the result of the same steps solved to 1e-12 [m].
+    drift : distance of the tip from the result of far smaller steps of second order [m].
     converged : robots that converged in every step.
     compile_s : wall time of the first step, or of a peer's compiler [s].
     peak_mb : the most memory that the process, or the GPU, had.
-    note : what else is to be said; why it was not measured.
+    note : further information, or why nothing was measured.
     """
 
     case: str
@@ -62,12 +62,12 @@ class Row:
 
 
 def ratio(row: Row, rows: Sequence[Row]) -> float | None:
-    """Return how many times as fast a row simulates as the first peer of its case: with the same batch, if there is."""
+    """Return a row's rate over that of the first peer of its case, if possible with the same batch; None without."""
     peers = [other for other in rows if other.peer and other.case == row.case and not math.isnan(other.seconds)]
     peers = [other for other in peers if other.batch == row.batch] or peers
     if row.peer or math.isnan(row.seconds) or not peers:
         return None
-    alike = math.isnan(row.dt) and math.isnan(peers[0].dt)  # neither is a step: what is evaluated is the same
+    alike = math.isnan(row.dt) and math.isnan(peers[0].dt)  # both are evaluations, no steps
     return peers[0].seconds / row.seconds if alike else row.rate / peers[0].rate
 
 
@@ -107,7 +107,7 @@ def _cells(row: Row, over_peer: float | None) -> tuple[str, ...]:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in a unit that suits it; nothing for NaN."""
+    """Return a time as text in a unit that suits it; "" for NaN."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -115,5 +115,5 @@ def duration(seconds: float) -> str:
 
 
 def short(solver: str) -> str:
-    """Return a solver's description without what it says in brackets and after."""
+    """Return a solver's description up to its first bracket."""
     return solver.partition(" (")[0]

@@ -1,9 +1,9 @@
 """Rods thrown on a rough floor, none like another: what a batch pays for its worst robot.
 
-``python -m benchmarks thrown``. 256 rods of 9 nodes, Young's moduli from 1e4 to 1e8 Pa, with velocities and spins of
-their own, fall on a floor by penalty (200 N/m within 1 mm) with friction of 0.4, which has its full size at 1 mm/s.
-dt is 2 ms, implicit Euler, each step to a residual of 1e-6 of its force scale. First contacts come after 10 ms. Times
-are process CPU time on one thread, the mean over all steps: the dear ones count.
+``python -m benchmarks thrown``. 256 rods of 9 nodes, with different Young's moduli from 1e4 to 1e8 Pa, velocities and
+spins, fall on a floor by penalty (200 N/m within 1 mm) with friction of 0.4, which has its full size at 1 mm/s. dt is
+2 ms, implicit Euler, each step to a residual of 1e-6 of its force scale. First contacts come after 10 ms. Times are
+process CPU time on one thread, the mean over all steps, so that expensive ones count.
 """
 
 import math
@@ -25,7 +25,7 @@ NODES, LENGTH, RADIUS = 9, 0.2, 5e-3  # m
 
 
 def thrown(batch: int) -> tuple[Model, State]:
-    """Return the rods and how they are thrown, the same for every call."""
+    """Return the model and the initial state of the thrown rods, the same for every call."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -48,7 +48,7 @@ def thrown(batch: int) -> tuple[Model, State]:
 
 
 def stepped(batch: int, steps: int, tolerance: float = RELATIVE_TOLERANCE) -> tuple[State, list[float], Tensor, int]:
-    """Return the state after the steps, what each cost [s], iterations (steps, B), and how many robots converged."""
+    """Return the state after the steps, CPU time of each [s], iterations (steps, B), and number of converged robots."""
     model, state = thrown(batch)
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
     times, iterations, converged = [], [], torch.ones(batch, dtype=torch.bool)
@@ -84,7 +84,7 @@ def rows(batch: int, steps: int) -> list[Row]:
             "eager, cpu",
             DT,
             statistics.mean(times) / batch,
-            # chaos: rods that touch at other times go other ways
+            # the motion is chaotic: some rods end far off, so the median rod counts
             error=float(error.median()) if math.isfinite(float(error.max())) else math.nan,
             converged=converged,
             peak_mb=peak,
