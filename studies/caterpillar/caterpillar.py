@@ -5,27 +5,27 @@ longer by a stroke s, then the rear one as the front one gets short again, then 
 time one foot is pushed or pulled forward, and its friction is less than what the two others can bear: they hold. After
 a cycle all is as before, a step further on.
 
-How far follows from statics. The segments are elastic: a foot of weight w slides when a segment is strained by
+The distance follows from statics. The segments are elastic: a foot of weight w slides when a segment is strained by
 e = mu w / EA. In the steady gait the segments are, in parts of e, compressed by (rear, front)
 
     (-1, 0) at the start, then (0, 1), (1, 0) and again (-1, 0),
 
-where in the first move the middle foot gives way until the rear segment is at ease. So the rear foot, which moves in
+where in the first move the middle foot gives way until the rear segment is unstrained. So the rear foot, which moves in
 the last move only, with its segment of rest length L + s compressed before and of rest length L stretched after it,
-gets on by
+advances by
 
     way = (L + s) (1 - e) - L (1 + e) = s - e (2 L + s),
 
-or not at all if this is negative: more friction helps to hold, but costs way, and a stroke less than about 2 e L only
-strains the segments. Without friction nothing moves the middle of mass.
+or not at all if this is negative: more friction helps to hold, but costs distance, and a stroke less than about 2 e L
+only strains the segments. Without friction nothing moves the centre of mass.
 
-Four robots crawl on a floor that is a constraint, four on one that is a penalty. With 0.25 for mu and a stroke of 5 mm
-statics say 4.18 mm a cycle. The constraint holds for good: 4.16 mm. What is lost there is inertia: the middle foot
-starts at once, and pushes back the rear one, which holds with all its friction just then. On the penalty feet creep
-while they hold, the faster the nearer they are to sliding: 4.14 mm, and the robot whose stroke is too short goes
-backwards by 0.01 mm a cycle.
+Four robots crawl on a floor that is a constraint, four on one that is a penalty. With mu = 0.25 and a stroke of 5 mm
+statics give 4.18 mm a cycle. On the constraint feet hold without creeping, and it is 4.16 mm. The loss comes from
+inertia: the middle foot starts suddenly, and pushes back the rear one, whose friction is fully used just then. On the
+penalty feet creep while they hold, the faster the nearer they are to sliding: 4.14 mm, and the robot whose stroke is
+too short goes backwards by 0.01 mm a cycle.
 
-`python -m studies.caterpillar.caterpillar` prints the ways a cycle and draws caterpillar.png.
+`python -m studies.caterpillar.caterpillar` prints the distances a cycle and draws caterpillar.png.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ GRAVITY = 9.81
 
 @dataclass(frozen=True)
 class Crawl:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
-    ways : (cycles, B) of the rear foot in each cycle [m].
-    drifts : (B,) of the middle of mass, from the start to the end [m].
-    overlaps : (B,) largest with the floor [m].
+    ways : (cycles, B) distance of the rear foot in each cycle [m].
+    drifts : (B,) displacement of the centre of mass from the start to the end [m].
+    overlaps : (B,) largest overlap with the floor [m].
     """
 
     ways: Tensor
@@ -117,16 +117,16 @@ def simulated(constraint: bool, cycles: int = 3, dt: float = 0.1) -> tuple[Model
 
 
 def measured(trajectory: Trajectory) -> Crawl:
-    """Return ways, drifts and overlaps."""
+    """Return the results of a run."""
     x = trajectory.positions[..., 0]
     cycle = (trajectory.time / ((len(GAIT) - 1) * MOVE)).flatten()
     rear = x[(cycle - cycle.round()).abs() < 1e-6, :, 0]
-    middle = x.mean(2)  # feet are of one mass
+    middle = x.mean(2)  # all feet have the same mass
     return Crawl(rear.diff(dim=0), middle[-1] - middle[0], trajectory.contact["penetration"].amax(0))
 
 
 def expected_ways() -> Tensor:
-    """Return the way of each robot in a cycle (B,) by statics [m]."""
+    """Return the distance of each robot in a cycle (B,) by statics [m]."""
     friction, stroke = (torch.tensor(x, dtype=torch.float64) for x in (FRICTION, STROKES))
     strain = friction * FOOT * GRAVITY / (YOUNGS * torch.pi * SECTION.radius**2)
     way = (stroke - strain * (2 * SEGMENT + stroke)).clamp(min=0.0)

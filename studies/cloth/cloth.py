@@ -3,9 +3,9 @@
 A disc, 0.36 m wide, lies flat, held at the node in its middle only. It is let go and hangs down in folds that touch
 each other: contact of the cloth with itself, with friction. The mesh is irregular, and that decides where folds begin.
 
-How soft a cloth is, is a matter of its size against l = (B / w)^(1/3), with B its bending stiffness and w its weight
-per area: the softest is 7 l in radius, the stiffest 3.2 l. So the softer one comes down closer to the vertical line
-through its middle, and its shadow at noon is the smaller: 0.25, 0.35, 0.39 and 0.50 of the flat cloth's.
+How soft a cloth is depends on its size over l = (B / w)^(1/3), with B its bending stiffness and w its weight per area:
+the softest is 7 l in radius, the stiffest 3.2 l. A softer one comes down closer to the vertical line through its
+middle, and its shadow at noon is smaller: 0.25, 0.35, 0.39 and 0.50 of the flat cloth's.
 At rest the force that holds the middle is the cloth's weight. And the cloth bends, it hardly stretches: edges keep
 their lengths to 2 %.
 
@@ -36,17 +36,17 @@ PIXELS = 200  # across the cloth, in which its shadow is measured
 
 @dataclass(frozen=True)
 class Drape:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
     shadows : (B,) area seen from above at the end, over that of the flat cloth.
-    depths : (B,) of the rim's mean below the middle [m].
+    depths : (B,) mean depth of the rim below the middle [m].
     folds : (B,) mean number of waves round the rim, weighted by the square of their heights.
     loads : (B,) upward force that holds the middle, over the weight.
-    speeds : (B,) largest of a node at the end [m/s].
+    speeds : (B,) largest speed of a node at the end [m/s].
     stretches : (B,) largest change of an edge's length, over its length.
-    overlaps : (B,) largest of two surfaces in any step [m].
+    overlaps : (B,) largest overlap of two surfaces in any step [m].
     """
 
     shadows: Tensor
@@ -63,7 +63,7 @@ def build(rings: int) -> Model:
     disc = meshes.disc(RADIUS, RADIUS / rings, pattern="random", seed=1)
     youngs = torch.tensor(YOUNGS, dtype=torch.float64)[:, None]
     builder = RobotBuilder()
-    # hinges: cheaper than mid-edge normals, and nothing here is held against plate theory
+    # hinges are cheaper than mid-edge normals, and nothing here is compared with plate theory
     builder.add_shell(
         disc.nodes, disc.triangles, THICKNESS, Material(youngs, DENSITY, POISSON, RELAXATION_TIME), "hinge"
     )
@@ -80,7 +80,7 @@ def middle(nodes: np.ndarray) -> int:
 
 
 def simulated(rings: int = 9, dt: float = 4e-3, duration: float = 2.5) -> tuple[Trajectory, Drape]:
-    """Return the run and what came of it; the cloth starts flat and at rest."""
+    """Return the run and its results; the cloth starts flat and at rest."""
     model = build(rings)
     steps = round(duration / dt)
     integrator = ImplicitEuler(dt, max_substeps=16)
@@ -89,7 +89,7 @@ def simulated(rings: int = 9, dt: float = 4e-3, duration: float = 2.5) -> tuple[
 
 
 def measured(model: Model, trajectory: Trajectory) -> Drape:
-    """Return what came of a run."""
+    """Return the results of a run."""
     state, end = trajectory.state, trajectory.positions[-1]
     held, rest = middle(model.nodes.numpy()), model.nodes.numpy()
     outline = np.flatnonzero(np.linalg.norm(rest, axis=1) > RADIUS * (1 - 1e-6))
@@ -104,7 +104,7 @@ def measured(model: Model, trajectory: Trajectory) -> Drape:
         shadows=torch.stack([shadow(x, model.triangles) for x in end]),
         depths=end[:, held, 2] - end[:, outline, 2].mean(1),
         folds=(waves * torch.arange(1, waves.shape[1] + 1)).sum(1) / waves.sum(1),
-        # what pulls at the node that is held is the cloth; its own weight comes on top
+        # the cloth pulls at the held node, and the node's own weight comes on top
         loads=mass[..., held] / mass.sum(-1) - internal[:, 3 * held + 2] / (GRAVITY * mass.sum(-1)),
         speeds=trajectory.velocities[-1].norm(dim=-1).amax(1),
         stretches=model.strains(state)["membrane_stretch"].abs().amax(1),

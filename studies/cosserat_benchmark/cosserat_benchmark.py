@@ -31,7 +31,7 @@ from torchdismech.model.clamps import posed
 
 STEP = 5e-2  # s, in quasi-static scenarios, of which the end counts
 STEP_OF_MOTION = 2.5e-3  # s, where the motion is the result
-SUNK = 0.02  # radii, about how deep surfaces lie in each other under all of the load
+SUNK = 0.02  # radii, by which surfaces overlap under all of the load, about
 RESIDUAL = 1e-6  # of the largest load: errors are the same at 1e-9
 CREEP = 1e-4  # lengths/s, at which smoothed friction is complete
 APART = 10.0  # m, between the rods at rest: nodes of two rods at one place would be one node
@@ -72,7 +72,7 @@ class Torchdismech:
                     now = (frame - 1) * interval + part * interval / count
                     state, info = integrator.step(robot.model, state, robot.control(now), throw=True)
                     needed = max(needed, int(info.substeps.max()))
-                finer = max(1, finer * needed // 2)  # steps that fail take long: soon after one shorter ones are taken
+                finer = max(1, finer * needed // 2)  # failed steps are costly: shorter ones follow
             seen.append((state.positions[0].clone(), _directors(state)[0]))
         return robot.trajectory(np.linspace(0.0, scenario.duration, n_frames), seen)
 
@@ -139,7 +139,7 @@ class _Robot:
             builder.add_contact(contact)
 
     def begun(self) -> State:
-        """Return the robot where the scenario has it at time 0, at rest."""
+        """Return the state at time 0: the rods at rest, in the shapes of the scenario."""
         body = self.model.body
         rest, positions = self.model.initial_state(), self.nodes[None]
         edges = torch.as_tensor(body.rod_edges)
@@ -157,13 +157,13 @@ class _Robot:
         return self.model.initial_state(q=q)
 
     def control(self, now: float) -> Control:
-        """Return where the held ends are at a time: turned from rest to where they began, then as they are driven."""
+        """Return the control with the poses of the held ends at a time [s]."""
         if not self.ends:
             return Control()
         return Control(pose=torch.stack([end.pose(now) for end in self.ends])[None])
 
     def trajectory(self, times: np.ndarray, seen: list[tuple[Tensor, Tensor]]) -> Trajectory:
-        """Return what was seen, rod by rod."""
+        """Return the positions and directors `seen` at the frames as a trajectory of `cosseratbench`, rod by rod."""
         positions, directors = (torch.stack(part).numpy() for part in zip(*seen, strict=True))
         count = len(self.scenario.rods)
         return Trajectory(
@@ -175,11 +175,13 @@ class _Robot:
 
 @dataclass(frozen=True)
 class _Held:
-    """An end that is held: where it begins, turned from rest, and how it is driven from there.
+    """An end that is held: its pose at time 0, relative to the straight rod at rest, and its motion from there.
 
     Attributes
     ----------
-    position : (3,) [m]. rotation : (3, 3).
+    position : (3,) [m].
+    rotation : (3, 3) from the frame of the rod at rest to that of the end at time 0.
+    motion : how the scenario drives the end; None where it stays.
     """
 
     position: np.ndarray
@@ -188,7 +190,7 @@ class _Held:
 
     @classmethod
     def of(cls, rod: Rod, end: End, elements: int) -> _Held:
-        """Return an end of a rod of so many elements."""
+        """Return the held end of a rod with so many elements."""
         k = 0 if end is End.START else -1
         nodes, normals = rod.nodes(elements), rod.directors(elements)
         turned = _frame(np.diff(nodes, axis=0)[k], normals[k])
@@ -209,7 +211,7 @@ def _directors(state: State) -> Tensor:
 
 
 def _force_scale(scenario: Scenario) -> float:
-    """Return the largest of weight, loads and what bends a rod by its length [N]."""
+    """Return the largest of weight, sum of loads and E I / L^2, a force that bends a rod by about its length [N]."""
     weight = sum(r.material.density * r.area * r.length * np.linalg.norm(scenario.gravity) for r in scenario.rods)
     loads = sum(float(np.linalg.norm(load.force)) for rod in scenario.rods for load in rod.loads)
     rod = scenario.rods[0]

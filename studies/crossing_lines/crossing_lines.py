@@ -5,10 +5,10 @@ to a payload that does not move. Two lines cross each other above it, one over t
 deeper the higher the robot's number, and the canopy gives way under them: lines against cloth, and the upper line
 against the lower one, with friction. Canopy, ropes and payload are one part of the robot, each line is another.
 
-Two numbers come out. No node of a line ever gets to the other side: the least of its signed distances to the cloth, in
-all stored frames, leaves room for the radius of the line and half the thickness of the cloth, but for what a penalty
-needs. And at rest the contact's force on the lines balances what pushes them: the pull at their ends, from the elastic
-forces there, and their weight.
+There are two results. No node of a line ever gets to the other side: the least of its signed distances to the cloth, in
+all stored frames, is the radius of the line and half the thickness of the cloth, less the overlap that a penalty needs.
+And at rest the contact's force on the lines balances the push on them: the pull at their ends, from the elastic forces
+there, and their weight.
 
 `python -m studies.crossing_lines.crossing_lines` prints loads, distances and overlaps and draws crossing_lines.png.
 """
@@ -65,14 +65,14 @@ class Parachute:
 
 @dataclass(frozen=True)
 class Crossing:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
-    pushes : (B, 3) what pushes the lines at the end: the pull at their ends and their weight [N].
-    loads : (B, 3) of the contact on the lines at the end [N].
-    distances : (B,) least of nodes of a line to the cloth's middle surface, negative on the lower side [m].
-    overlaps : (B,) largest of two surfaces in any step [m].
+    pushes : (B, 3) push on the lines in the last frame: the pull at their ends and their weight [N].
+    loads : (B, 3) force of the contact on the lines in the last frame [N].
+    distances : (B,) least distance of a line's nodes to the cloth's middle surface, negative on the lower side [m].
+    overlaps : (B,) largest overlap of two surfaces in any step [m].
     """
 
     pushes: Tensor
@@ -113,7 +113,7 @@ def pushed(parachute: Parachute):
     depths = torch.tensor(DEPTHS, dtype=start.dtype)
 
     def schedule(time: Tensor, model: Model) -> Control:
-        """Return where held nodes are at the times (B,)."""
+        """Return the control with the positions of held nodes at the times (B,)."""
         s = (time / PUSHING_TIME).clamp(0, 1)
         down = depths * (3 * s**2 - 2 * s**3)  # starts and ends at rest
         target = start.clone()
@@ -124,7 +124,7 @@ def pushed(parachute: Parachute):
 
 
 def simulated(rings: int = 6, dt: float = 2.5e-3, duration: float = 1.5) -> tuple[Trajectory, Crossing]:
-    """Return the run and what came of it."""
+    """Return the run and its results."""
     parachute = build(rings)
     model, state = parachute.model, parachute.model.initial_state(len(DEPTHS))
     steps = round(duration / dt)
@@ -138,7 +138,7 @@ def simulated(rings: int = 6, dt: float = 2.5e-3, duration: float = 1.5) -> tupl
 
 
 def balance(parachute: Parachute, trajectory: Trajectory) -> tuple[Tensor, Tensor]:
-    """Return what pushes the lines, and the contact's force on them, at the end (B, 3) [N]."""
+    """Return the push on the lines, and the contact's force on them, in the last frame, (B, 3) each [N]."""
     model, state = parachute.model, trajectory.state
     held = torch.tensor([line[k] for line in parachute.lines for k in (0, -1)])
     free = torch.tensor(np.concatenate([line[1:-1] for line in parachute.lines]))
@@ -148,14 +148,14 @@ def balance(parachute: Parachute, trajectory: Trajectory) -> tuple[Tensor, Tenso
     weight = GRAVITY * model.body.node_mass()[free].sum() * torch.tensor([0.0, 0.0, -1.0], dtype=model.dtype)
     parts = {int(model.body.part_of_node[line[0]]) for line in parachute.lines}
     loads = torch.stack([trajectory.contact[f"force/part{part}"][-1] for part in parts]).sum(0)
-    # the elastic forces on a line add up to nothing: those on its free nodes are the opposite of those on its ends
+    # the elastic forces on a line sum to zero: those on its free nodes are the opposite of those on its ends
     return weight - elastic[:, held].sum(1), loads
 
 
 def signed_distances(points: Tensor, nodes: Tensor, triangles: np.ndarray) -> Tensor:
     """Return the distances of points (.., P, 3) to a surface, positive on the side of its normals (.., P) [m].
 
-    Points whose nearest place is on the rim are on neither side: infinity.
+    Points whose closest point is on the rim are on neither side: their distance is infinity.
 
     Parameters
     ----------

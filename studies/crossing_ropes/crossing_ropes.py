@@ -31,7 +31,7 @@ from torchdismech.contact import Penalty, SelfContact
 LENGTH, SPAN, RADIUS, DROP = 1.0, 0.8, 5e-3, 0.1  # m
 CLEAR = 0.03  # m, by which the upper rope's pins begin above the other's
 DAMPING = 6.26  # 1/s
-MODES, FREE = 8, 1e-3  # modes that are looked at; 1/s^2, eigenvalues below are those of ropes that turn freely
+MODES, FREE = 8, 1e-3  # modes that are computed; 1/s^2, below which they are those of ropes that turn freely
 STEP, PUSH, TIME = 2e-3, 1e-7, 0.6  # s, m, s
 
 
@@ -41,10 +41,10 @@ class Crossing:
 
     Attributes
     ----------
-    model, state, control : the ropes, where they balance, what holds them there.
+    model, state, control : the ropes, their equilibrium, and the control that holds their ends.
     force : of the contact [N].
     eigenvalues : (2,) the lowest that are not zero [1/s^2].
-    shape : (n,) of the first mode.
+    shape : (n,) of the first of these modes.
     """
 
     model: Model
@@ -74,7 +74,7 @@ class Crossing:
 def hanging(edges: int) -> np.ndarray:
     """Return a circular arc of so many edges (edges + 1, 2) between the pins: along and up."""
     low, high = 1e-3, math.pi
-    for _ in range(60):  # half the angle of an arc whose chords are LENGTH together
+    for _ in range(60):  # bisect for half the angle of an arc whose chords sum to LENGTH
         half = 0.5 * (low + high)
         chords = edges * math.sin(half / edges) * SPAN / math.sin(half)
         low, high = (half, high) if chords < LENGTH else (low, half)
@@ -97,13 +97,13 @@ def ropes(edges: int, centre_line: str) -> Model:
 
 
 def carried(model: Model) -> tuple[State, Control, float]:
-    """Return the equilibrium after the upper rope's pins went down, what holds it there, and the contact's force."""
+    """Return the equilibrium after the upper rope's pins went down, the control there, and the contact's force [N]."""
     state = model.initial_state()
     target = state.q.clone()
     half = len(model.nodes) // 2
     for node in (half, 2 * half - 1):
         target[0, 3 * node + 2] -= CLEAR + DROP
-    with warnings.catch_warnings():  # that the equilibrium does not last is what is shown
+    with warnings.catch_warnings():  # the equilibrium is unstable, as the study shows
         warnings.filterwarnings("ignore", message="Static: the equilibrium")
         state, info = Static(unstable="report", max_iterations=400).step(
             model, state, Control(clamped_q=target), throw=True
@@ -121,7 +121,7 @@ def crossing(edges: int, centre_line: str) -> Crossing:
 
 
 def main(counts: list[int]) -> None:
-    """Print what is known on straight edges and on smooth lines, for each number of edges."""
+    """Print force, eigenvalues and growth on straight edges and on smooth lines, for each number of edges."""
     for edges, centre_line in itertools.product(counts, ("straight", "smooth")):
         found = crossing(edges, centre_line)
         values = "{:.1f} and {:.1f}".format(*found.eigenvalues)

@@ -7,8 +7,8 @@ A round cable of 1.2 m starts horizontal and at rest. A motor at its base, a spr
 holds it at r = 0 and from 2.5 s on lifts it to 45 degrees, from where it sags. The angles of the motor at 2.50 and
 5.01 s are those that an independent code found for 3 and 5 segments, the frequencies approach Euler and Bernoulli's.
 
-Sixty-four pendulums in one batch, each with its own stiffness and gain, come to rest under their weight. What their
-tips sag by is that of a continuous cable on a rotary spring,
+Sixty-four pendulums in one batch, each with its own stiffness and gain, come to rest under their weight. Their tips sag
+as that of a continuous cable on a rotary spring does,
 
     E I theta'' = rho A g (L - s) cos theta,   E I theta'(0) = Kp (theta(0) - r),   theta'(L) = 0.
 
@@ -67,7 +67,7 @@ def motor(gain: float | Tensor = GAIN, damping: float = DAMPING, goal: float = G
 
 
 def swing(chain: RigidChain, steps: int = STEPS, parts: int = 2, progress: bool = False, **of_motor) -> Trajectory:
-    """Return the motion of pendulums that start horizontal and at rest; each step in so many parts."""
+    """Return the motion of pendulums that start horizontal and at rest; each step is integrated in so many parts."""
     integrator = Radau(STEP, h=STEP / parts)
     controller = motor(**of_motor)
     start = chain.initial_state()
@@ -75,7 +75,7 @@ def swing(chain: RigidChain, steps: int = STEPS, parts: int = 2, progress: bool 
 
 
 def tip_rms(trajectory: Trajectory, finer: Trajectory) -> float:
-    """Return the distance of two tips [m], its root mean square over the frames."""
+    """Return the root mean square over the frames of the distance between the tips of two runs [m]."""
     apart = (trajectory.positions - finer.positions[:, :, [-1]])[:, 0, -1]
     return float(apart.square().sum(-1).mean().sqrt())
 
@@ -101,7 +101,7 @@ def sagging(segments: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cable_at_rest(youngs: float, gain: float) -> float:
-    """Return how high the tip of a continuous cable on a rotary spring is over its base [m]."""
+    """Return the height of the tip of a continuous cable on a rotary spring over its base [m]."""
     bending = youngs * math.pi * DIAMETER**4 / 64
     weight = DENSITY * math.pi * DIAMETER**2 / 4 * GRAVITY  # N/m
 

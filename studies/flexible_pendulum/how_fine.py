@@ -31,8 +31,8 @@ CHAINS, RODS, FINE = (2, 3, 5, 10, 20, 40), (4, 5, 10, 20, 40), 80
 FREQUENCIES = 3
 ROD_STEP = 2.5e-3  # s
 STEPS = 500  # of the motor
-BATCH, TIMED = 64, 10  # robots and steps of the joint of which the cost is measured
-BAR = 1e-3  # m: the tip's error that the table of advice asks for
+BATCH, TIMED = 64, 10  # robots, and steps of the motor, over which the cost is measured
+BAR = 1e-3  # m: the tip's error that is fine enough
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Swing:
 
 @dataclass(frozen=True)
 class Point:
-    """What a model of some fineness is worth.
+    """Accuracy and cost of a model of some fineness.
 
     Attributes
     ----------
-    parts : segments or edges.
-    frequencies : (3,) relative errors; NaN for those that it has not.
+    parts : number of segments or edges.
+    frequencies : (3,) relative errors; NaN for frequencies that the model does not have.
     tip : root mean square of the tip's distance from the fine chain's [m].
     cost : CPU time for a simulated second of a robot [s].
     """
@@ -82,7 +82,7 @@ def chain_swing(segments: int) -> Swing:
 
 
 def chain_point(segments: int, fine: Swing) -> Point:
-    """Return what a chain is worth."""
+    """Return accuracy and cost of a chain."""
     count = min(segments, FREQUENCIES)
     found = natural_frequencies(pendulum.cable(segments), count)[0].numpy()
     tip = distance(chain_swing(segments).tip, fine.tip)
@@ -119,7 +119,7 @@ def rod(edges: int) -> Model:
 
 
 def turned(edges: int, motion: Swing):
-    """Return the schedule that turns the first edge about its middle."""
+    """Return the schedule that turns the first edge about its middle as the motor turned in a motion."""
     times = pendulum.STEP * np.arange(len(motion.angle))
     angle_at = CubicHermiteSpline(times, motion.angle, motion.rate)
     half = edge_length(edges) / 2
@@ -163,7 +163,7 @@ def rod_frequencies(edges: int) -> np.ndarray:
 
 
 def rod_point(edges: int, fine: Swing) -> Point:
-    """Return what a rod is worth."""
+    """Return accuracy and cost of a rod."""
     tip = distance(rod_tip(edges, fine), fine.tip)
     model = rod(edges)
     start, steps = model.initial_state(BATCH), TIMED * round(pendulum.STEP / ROD_STEP)

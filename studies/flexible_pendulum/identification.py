@@ -26,7 +26,7 @@ SEGMENTS, STEPS = 5, 80
 
 
 def seen(chain: RigidChain, robots: int, steps: int = STEPS) -> Tensor:
-    """Return where joints and tip are after each step (steps, robots, K + 1, 3) [m]."""
+    """Return the positions of joints and tip after each step, (steps, robots, K + 1, 3) [m]."""
     run = unroll(chain, chain.initial_state(robots), Radau(STEP), steps, controller=motor(), throw=True)
     return torch.stack([chain.points(q) for q in run.q[1:]])
 
@@ -61,7 +61,7 @@ def identify(robots: int = 16, iterations: int = 15, noise: float = 2e-3, steps:
 
 @torch.no_grad()
 def expected_errors(noise: float = 2e-3, steps: int = STEPS) -> dict[str, float]:
-    """Return the standard deviations of the constants that noise of this size leaves, by the Jacobian at the truth."""
+    """Return the standard deviations of the constants due to noise of this size [m], by the Jacobian at the truth."""
     step = 1e-3
     logs = step * torch.cat([torch.eye(2), -torch.eye(2)]).double()
     youngs, viscosity = (logs.exp() * torch.tensor([YOUNGS, VISCOSITY], dtype=torch.float64)).split(1, dim=1)

@@ -4,13 +4,13 @@ A strip, 2 m long, lies on a floor with its first half; the other half is bent o
 It falls onto the lower half, and what stays open is a loop like a drop. Plate against plate and plate against floor
 are contacts with friction; nothing else holds the plate.
 
-How high the loop is can be computed. With w the weight per area and B = E h^3 / 12 (Poisson's ratio is 0, so that a
+The height of the loop is known. With w the weight per area and B = E h^3 / 12 (Poisson's ratio is 0, so that a
 strip bends as a beam does, however wide it is), all lengths scale with l = (B / w)^(1/3). The strip leaves the floor,
 and arrives on itself, without curvature: where it lies flat there is no moment. A planar elastica under its own weight
 with these ends has one shape, integrated here by scipy: 0.907 l high. Friction does not enter: where the elastica's
 "energy" B kappa^2 / 2 - w z + H cos(theta) is the same at both ends, the pull H along the strip has to vanish. So the
 height grows with the cube root of the modulus, 2.15 times from 100 MPa to 1 GPa. Measured: 0.933, 0.921, 0.916 and
-0.914 l; what is too much falls with the size of the triangles over l.
+0.914 l; the excess falls with the size of the triangles over l.
 
 `python -m studies.folding_plate.folding_plate` prints heights beside the elastica's, loads and overlaps and draws
 folding_plate.png.
@@ -32,7 +32,7 @@ from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfCon
 from torchdismech.view import pictured
 
 LENGTH, WIDTH, THICKNESS = 2.0, 0.0866, 1e-3  # m
-FLAT, RADIUS = 0.85, 0.1  # m: what lies on the floor at the start, the half circle that follows
+FLAT, RADIUS = 0.85, 0.1  # m: length of the part on the floor at the start, radius of the half circle that follows
 YOUNGS = [1e8, 2.15e8, 4.64e8, 1e9]  # Pa
 DENSITY, GRAVITY = 1200.0, 9.81
 RELAXATION_TIME, DAMPING = 5e-3, 15.0  # s, 1/s
@@ -43,14 +43,14 @@ NEAR_LOOP = (3.7, 0.0, 4.7)  # about the floor's reaction, the pull and the loop
 
 @dataclass(frozen=True)
 class Fold:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
     heights : (B,) of the fold's middle surface above the part that lies on the floor [m].
     loads : (B,) that the floor carries at the end, over the weight.
-    speeds : (B,) largest of a node at the end [m/s].
-    overlaps : (B,) largest of two surfaces in any step [m].
+    speeds : (B,) largest speed of a node at the end [m/s].
+    overlaps : (B,) largest overlap of two surfaces in any step [m].
     """
 
     heights: Tensor
@@ -65,7 +65,7 @@ def build(spacing: float) -> Model:
     youngs = torch.tensor(YOUNGS, dtype=torch.float64)[:, None]
     material = Material(youngs, DENSITY, poisson=0.0, relaxation_time=RELAXATION_TIME)
     builder = RobotBuilder()
-    # mid-edge normals: the height is that of plate theory only if the bending stiffness is, on every mesh
+    # mid-edge normals have the bending stiffness of plate theory on every mesh, which the height depends on
     builder.add_shell(
         bent(strip.nodes), strip.triangles, THICKNESS, material, bending="midedge", natural="flat", membrane="springs"
     )
@@ -88,7 +88,7 @@ def bent(nodes: np.ndarray) -> np.ndarray:
 
 
 def simulated(spacing: float = 0.025, dt: float = 2.5e-3, duration: float = 1.2) -> tuple[Trajectory, Fold]:
-    """Return the run and what came of it; the strip starts at rest."""
+    """Return the run and its results; the strip starts at rest."""
     model = build(spacing)
     steps = round(duration / dt)
     integrator = ImplicitEuler(dt, max_substeps=16)
@@ -97,7 +97,7 @@ def simulated(spacing: float = 0.025, dt: float = 2.5e-3, duration: float = 1.2)
 
 
 def measured(model: Model, trajectory: Trajectory) -> Fold:
-    """Return heights, loads and overlaps."""
+    """Return the results of a run."""
     contact, heights = trajectory.contact, trajectory.positions[-1, :, :, 2]
     weight = GRAVITY * model.body.node_mass().sum(-1)
     return Fold(
@@ -114,7 +114,7 @@ def lengths() -> np.ndarray:
 
 
 def elastica_height() -> float:
-    """Return how high the folded elastica is, in l.
+    """Return the height of the folded elastica, in l.
 
     In units of l and of the weight of a piece of that length: theta'' = (R - s) cos(theta) + H sin(theta) with the
     floor's reaction R where the strip leaves it and the pull H; from theta = theta' = 0 on the floor to theta = pi,

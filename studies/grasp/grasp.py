@@ -8,8 +8,8 @@ Friction alone lifts: the fingers press with N each, so they carry no more than 
 where that is more than its weight W. With slippery fingers it stays on the floor, which then carries W again. Both are
 read from the contact report, at rest and in the end.
 
-`python -m studies.grasp.grasp` prints the squeeze before the palm goes up, how far the ball has come and what carries
-it in the end, and draws grasp.png.
+`python -m studies.grasp.grasp` prints the squeeze before the palm goes up, how far the ball was lifted and how much of
+its weight fingers and floor carry in the end, and draws grasp.png.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Robot:
 
 @dataclass(frozen=True)
 class Grasp:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
     weight : of the ball [N].
     squeezes : (B,) mean force of a finger on the ball towards the axis before the palm goes up [N].
-    lifts : (B,) how far the ball's middle has come up in the end [m].
-    holds, floors : (B,) what fingers and floor carry in the end, over the weight: means of the last frames, as a ball
-        let go may tip from one triangle to the next.
-    overlaps : (B,) largest of two surfaces in any step [m].
+    lifts : (B,) height by which the ball's middle has risen in the end [m].
+    holds, floors : (B,) loads that fingers and floor carry in the end, over the weight: means of the last frames, as a
+        ball let go may tip from one triangle to the next.
+    overlaps : (B,) largest overlap of two surfaces in any step [m].
     """
 
     weight: float
@@ -113,7 +113,7 @@ def moved(robot: Robot):
     roots = torch.as_tensor(3 * robot.fingers[:, :2].ravel() + 2)
 
     def schedule(time: Tensor, model: Model) -> Control:
-        """Return natural curvatures and where the roots are at the times (B,)."""
+        """Return the control with natural curvatures and the roots' positions at the times (B,)."""
         kappa = 2 * torch.tan(BEND * eased(time / CLOSING) / (EDGES - 1) / 2)
         target = start.clone()
         target[:, roots] += LIFT * eased((time - CLOSING - WAITING) / LIFTING)[:, None]
@@ -123,13 +123,13 @@ def moved(robot: Robot):
 
 
 def eased(s: Tensor) -> Tensor:
-    """Return a way from 0 to 1 that starts and ends at rest."""
+    """Return a smooth step from 0 to 1 for s from 0 to 1, with zero slope at both ends."""
     s = s.clamp(0, 1)
     return 3 * s**2 - 2 * s**3
 
 
 def simulated(subdivisions: int = 2, dt: float = 4e-3) -> tuple[Robot, Trajectory, Grasp]:
-    """Return the gripper, the run and what came of it."""
+    """Return the gripper, the run and its results."""
     robot = build(subdivisions)
     model = robot.model
     steps = round((CLOSING + WAITING + LIFTING + HOLDING) / dt)
@@ -141,7 +141,7 @@ def simulated(subdivisions: int = 2, dt: float = 4e-3) -> tuple[Robot, Trajector
 
 
 def measured(robot: Robot, trajectory: Trajectory) -> Grasp:
-    """Return squeezes, lifts and what carries the ball."""
+    """Return the results of a run."""
     body, contact = robot.model.body, trajectory.contact
     weight = GRAVITY * float(body.node_mass()[robot.ball].sum())
     before = int((trajectory.time < CLOSING + WAITING).sum()) - 1

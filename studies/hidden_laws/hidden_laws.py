@@ -4,8 +4,8 @@
 
 A rod is held at one end and shaken. Its bending energy is EI/2 kappa^2 + c/4 kappa^4 [J/m] and the fluid around it
 drags on it. Markers on it are recorded with noise. The fit starts with a linear rod, a wrong stiffness and a fifth of
-the drag: it finds the constants, then a convex network adds what is missing from the bending law. What came out is
-printed and drawn beside what is true, and the whole fit can be looked at with `make tensorboard`.
+the drag: it finds the constants, then a convex network adds what is missing from the bending law. The laws that it
+finds are printed and drawn beside the true ones, and the whole fit can be looked at with `make tensorboard`.
 """
 
 from __future__ import annotations
@@ -38,20 +38,23 @@ NOISE = 2e-4  # [m]
 
 
 class StiffeningBending(Energy):
-    """What bending costs beyond the linear law: c/4 (kappa1^2 + kappa2^2)^2 [J/m]."""
+    """The bending energy beyond the linear law: c/4 (kappa1^2 + kappa2^2)^2 [J/m]."""
 
     def __init__(self, stiffening: float):
         super().__init__()
         self.stiffening = stiffening
 
     def density(self, strain: Strain) -> Tensor:
-        """Return the density (S, B)."""
+        """Return the energy density (S, B) [J/m]."""
         kappa1, kappa2, _ = strain
         return 0.25 * self.stiffening * (kappa1**2 + kappa2**2) ** 2
 
 
 def shaken(count: int, frames: int) -> Tensor:
-    """Return (count, frames, N, 3) positions whose first two nodes move differently in each; the rest is read once."""
+    """Return positions (count, frames, N, 3) [m] that shake the first two nodes, differently in each recording.
+
+    Those of the other nodes count in the first frame only, in which the rod is straight.
+    """
     generator = torch.Generator().manual_seed(7)
     time = DT * (torch.arange(frames, dtype=torch.float64) - SETTLING)
     ramp = (time / 0.1).clamp(0, 1) ** 2
@@ -66,7 +69,7 @@ def shaken(count: int, frames: int) -> Tensor:
 
 @torch.no_grad()
 def recorded(count: int, frames: int) -> np.ndarray:
-    """Return (count, frames, N, 3) noisy positions [m] of the rod with its hidden laws."""
+    """Return noisy positions (count, frames, N, 3) [m] of the rod with its hidden laws."""
     truth = Robot(gripped=[0, 1], bending=BENDING, relaxation_time=0.01, drag=DRAG)
     builder = rod_builder(truth, TREE)
     builder.add_energy("bend_twist", StiffeningBending(STIFFENING))
@@ -87,8 +90,9 @@ def recorded(count: int, frames: int) -> np.ndarray:
 def moment(system: RodSystem, curvature: Tensor) -> Tensor:
     """Return the bending moment [N m] of the fitted law at curvatures [1/m] in a vertical plane, mean over springs.
 
-    The first director is horizontal (`training.robots.rod_motion.held_twist`), so that is kappa2: shaken mostly up and
-    down, the rod bends five times as much so as sideways, where the network has seen little.
+    The first director is horizontal (`training.robots.rod_motion.held_twist`), so the curvature in a vertical plane is
+    kappa2. The rod is shaken mostly up and down and bends five times as much there as sideways, of which the network
+    has seen little.
     """
     term = system.model.term("bend_twist")
     strain = torch.zeros(3, term.stencil.count, len(curvature), dtype=curvature.dtype)
@@ -98,7 +102,7 @@ def moment(system: RodSystem, curvature: Tensor) -> Tensor:
 
 
 def report(folder: Path, errors: dict[str, Errors]) -> dict[str, float]:
-    """Print and draw what was found beside what is true; return relative errors of the drag and the bending law."""
+    """Print and draw the laws that were found beside the true ones; return relative errors of drag and bending law."""
     from training.reports.pictures import blank
 
     system, recordings, _ = trained_system(folder)
@@ -128,7 +132,7 @@ def report(folder: Path, errors: dict[str, Errors]) -> dict[str, float]:
 
 
 def largest_curvature(positions: Tensor) -> float:
-    """Return the curvature [1/m] that 95 % of the recorded ones stay below: beyond, there is little to learn from."""
+    """Return the 95 % quantile of the recorded curvatures [1/m], beyond which there is little to learn from."""
     e = positions.diff(dim=2)
     tangent = e / torch.linalg.vector_norm(e, dim=-1, keepdim=True)
     turn = 2 * torch.tan(0.5 * torch.acos((tangent[:, :, 1:] * tangent[:, :, :-1]).sum(-1).clamp(-1, 1)))

@@ -4,8 +4,8 @@
 
 Sixteen times the same rod is let go under water, and its markers are seen with other noise. All sixteen fits run as one
 batch: each robot has its own four constants, and one `backward` gives the gradients of all. The spread over the robots
-is the error bar, once the fits have come to their optima: after 40 steps they share a way that is left (3 % of
-stiffness), and differ by ten times what noise leaves of density and drag. Positions tell stiffness, damping and the
+is the error bar, once the fits have come to their optima: after 40 steps all are still off by the same 3 % of
+stiffness, and density and drag spread ten times more than by noise alone. Positions tell stiffness, damping and the
 fluid's density relative to the rod's mass per length, which is known here: all of them times one number move alike.
 """
 

@@ -14,16 +14,17 @@ h the rod's radius, the ends need the tension
 
     T = B / (2 R^2) + mu P,    P = sigma B eps^3 / h^2,    eps = sqrt(h / R),    sigma = 0.492
 
-to leading order in eps (Audoly, Clauvelin, Neukirch, Phys. Rev. Lett. 99, 164301, 2007); P is what the strands press on
-each other with, all in all. The braid takes a part of order eps of the loop, so both terms have corrections of that
-order. That is what the thin rods are for: their eps is half that of the thick ones, and from both one gets to eps = 0.
+to leading order in eps (Audoly, Clauvelin, Neukirch, Phys. Rev. Lett. 99, 164301, 2007); P is the total force with
+which the strands press on each other. The braid takes a part of order eps of the loop, so both terms have corrections
+of that order. This is why there are thin rods: their eps is half that of the thick ones, and both give an extrapolation
+to eps = 0.
 
 Measured between 0.58 m and 0.68 m: the smooth rods need 1.42 (eps = 0.16) and 1.19 (eps = 0.08) times B / (2 R^2); a
 straight line through both gives 0.97 at eps = 0. The strands press 1.98 and 1.41 times as much on each other as the law
 says; the straight line gives 0.82 at eps = 0. Friction adds mu P, with the P that is measured, to within 1 % of T. In
-the end the thick knots are tight, R is 6 to 8 h, at 27 to 42 mN, and no surface gets into another by more than 0.03 mm.
+the end the thick knots are tight, R is 6 to 8 h, at 27 to 42 mN, and surfaces overlap by 0.03 mm at most.
 
-`python -m studies.knot.knot` prints all that and draws knot.png.
+`python -m studies.knot.knot` prints these numbers and draws knot.png.
 """
 
 from __future__ import annotations
@@ -66,17 +67,17 @@ LOOSE = (0.58, 0.68)  # m from end to end: the knot is as in theory, and the sta
 
 @dataclass(frozen=True)
 class Knot:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
-    spans : (T, B) from end to end [m].
+    spans : (T, B) distances from end to end [m].
     loops : (T, B) radii of the loop [m].
-    pulls : (T, B, 2) outwards at the two ends [N].
-    loads : (T, B) of the strands on each other, all in all [N].
-    losses : (B,) the work of the pulls beyond the energy that the rod has in the end [J].
-    links : (2, B) twist and writhe of the rod at the start and in the end, in turns.
-    overlaps : (B,) largest in any step [m].
+    pulls : (T, B, 2) outward forces at the two ends [N].
+    loads : (T, B) total forces of the strands on each other, P [N].
+    losses : (B,) work of the pulls beyond the energy that the rod has gained in the end [J].
+    links : (2, B) sum of twist and writhe of the rod at the start and in the end, in turns.
+    overlaps : (B,) largest overlap in any step [m].
     """
 
     spans: Tensor
@@ -89,17 +90,17 @@ class Knot:
 
     @property
     def loose(self) -> Tensor:
-        """Return when the knots are loose (T, B)."""
+        """The times (T, B) at which the knots are loose, bool."""
         return (self.spans > LOOSE[0]) & (self.spans < LOOSE[1])
 
     @property
     def thickness(self) -> Tensor:
-        """Return h (1, B) [m]."""
+        """Radii h of the rods, (1, B) [m]."""
         return column(RADII, self.loops.shape[1]).t()
 
     @property
     def smallness(self) -> Tensor:
-        """Return eps (T, B)."""
+        """The small number eps = sqrt(h / R), (T, B)."""
         return (self.thickness / self.loops).sqrt()
 
     def while_loose(self, values: Tensor) -> Tensor:
@@ -107,24 +108,24 @@ class Knot:
         return torch.where(self.loose, values, 0.0).sum(0) / self.loose.sum(0)
 
     def tension_ratios(self) -> Tensor:
-        """Return T of the loose knots over what bends a loop, B / (2 R^2) (B,)."""
+        """Return the tension T of the loose knots over that of a bent loop, B / (2 R^2), (B,)."""
         ratio = self.pulls.mean(2) * 2 * self.loops**2 / BENDING_STIFFNESS
         return self.while_loose(ratio)
 
     def load_ratios(self) -> Tensor:
-        """Return P h^2 / (B eps^3) of the loose knots (B,), in theory sigma."""
+        """Return P h^2 / (B eps^3) of the loose knots (B,), which theory calls sigma."""
         ratio = self.loads * self.thickness**2 / (BENDING_STIFFNESS * self.smallness**3)
         return self.while_loose(ratio)
 
     def friction_errors(self) -> Tensor:
-        """Return what T - mu P of the loose knots is beyond T of the smooth one as thick, over T (B,)."""
+        """Return the difference of T - mu P of the loose knots and T of the equally thick smooth one, over T (B,)."""
         tension = self.pulls.mean(2)
         friction = column(FRICTION, tension.shape[1]).t()
         smooth = [RADII.index(h) for h in RADII[: tension.shape[1]]]
         return self.while_loose((tension - friction * self.loads - tension[:, smooth]) / tension)
 
     def extrapolated(self, values: Tensor) -> Tensor:
-        """Return values (B,) of loose smooth knots along a straight line to eps = 0, from both thicknesses ()."""
+        """Return values (B,) of the two loose smooth knots, extrapolated along a straight line to eps = 0, ()."""
         thick, thin = (k for k, mu in enumerate(FRICTION) if mu == 0)
         eps = self.while_loose(self.smallness)
         return values[thin] - eps[thin] * (values[thick] - values[thin]) / (eps[thick] - eps[thin])
@@ -141,7 +142,7 @@ def knotted(nodes: int) -> np.ndarray:
     bell = np.exp(-(t**2))
     line = np.stack([t - 6 * t * bell, 2 * (1 - 2 * t**2) * bell, -0.6 * np.sin(2.8 * t) * bell ** (2 / 3)], axis=1)
     along = np.concatenate([[0.0], np.linalg.norm(np.diff(line, axis=0), axis=1).cumsum()])
-    # what lies in the knot beyond the way from end to end is the same however long the tails are
+    # the length in the knot beyond the distance of its ends does not depend on how long the tails are
     scale = (LENGTH - SPAN) / (along[-1] - (line[-1, 0] - line[0, 0]))
     places = 0.5 * along[-1] + np.linspace(-0.5, 0.5, nodes) * LENGTH / scale
     return scale * np.stack([np.interp(places, along, x) for x in line.T], axis=1)
@@ -164,18 +165,18 @@ def build(nodes: int, robots: int) -> Model:
 
 
 def pulled(start: Tensor, nodes: int, last_spans: list[float], duration: float):
-    """Return the schedule that takes the ends of rods apart, from q `start` (B, n), soon at constant speed."""
+    """Return the schedule that takes the ends of rods apart, from q `start` (B, n), at constant speed after `ONSET`."""
     last = 3 * nodes
     outwards = torch.zeros_like(start)
     outwards[:, [0, 3]], outwards[:, [last - 6, last - 3]] = -1.0, 1.0
     ways = 0.5 * (column(last_spans, len(start)) - SPAN) * outwards
 
     def way(time: Tensor) -> Tensor:
-        """Return the time at full speed that leads as far."""
+        """Return the time at full speed in which the ends go as far."""
         return time - ONSET * (1 - (-time / ONSET).exp())
 
     def schedule(time: Tensor, model: Model) -> Control:
-        """Return where the ends are at the times (B,)."""
+        """Return the control with the ends' positions at the times (B,)."""
         share = way(time) / way(torch.tensor(duration, dtype=time.dtype))
         return Control(clamped_q=start + share[:, None] * ways)
 
@@ -188,7 +189,7 @@ def simulated(
     duration: float = DURATION,
     last_spans: list[float] = LAST_SPANS,
 ) -> tuple[Trajectory, Knot]:
-    """Return the run of as many rods as there are spans, and what came of it; the rods start at rest."""
+    """Return the run of as many rods as there are spans, and its results; the rods start at rest."""
     model = build(nodes, len(last_spans))
     state, steps = model.initial_state(len(last_spans)), round(duration / dt)
     schedule = pulled(state.q, nodes, last_spans, duration)
@@ -197,7 +198,7 @@ def simulated(
 
 
 def measured(model: Model, trajectory: Trajectory) -> Knot:
-    """Return what came of a run."""
+    """Return the results of a run."""
     pulls, loads, twists = forces_and_twists(model, trajectory)
     x = trajectory.positions
     spans = (x[:, :, -1] - x[:, :, 0]).norm(dim=2)
@@ -228,7 +229,7 @@ def forces_and_twists(model: Model, trajectory: Trajectory) -> tuple[Tensor, Ten
         at_rest = model.self_contacts.force(pairs.listed, state.q, torch.zeros_like(state.q))  # without friction
         elastic, contact = (f[:, : x[0].numel()].unflatten(1, (-1, 3)) for f in (elastic, at_rest))
         pulls.append(torch.stack([elastic[:, :2, 0].sum(1), -elastic[:, -2:, 0].sum(1)], dim=1))
-        loads.append(0.5 * contact.norm(dim=2).sum(1))  # each load stands at both strands
+        loads.append(0.5 * contact.norm(dim=2).sum(1))  # half, as each load acts on both strands
         twists.append(model.strains(state)["tau"].sum(1))
     return torch.stack(pulls), torch.stack(loads), torch.stack(twists)
 
@@ -236,7 +237,7 @@ def forces_and_twists(model: Model, trajectory: Trajectory) -> tuple[Tensor, Ten
 def loop_radii(positions: Tensor) -> Tensor:
     """Return the radii (B,) of the circles through the outer half of the loops of rods (B, N, 3) [m].
 
-    The half is that of the rod whose ends are farthest apart, so that it is no more than half for any.
+    The half is that of the rod whose ends are farthest apart, and so is at most half of the loop of any other.
     """
     nodes = positions.shape[1]
     span = float((positions[:, -1] - positions[:, 0]).norm(dim=1).max())

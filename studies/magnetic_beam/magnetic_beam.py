@@ -1,8 +1,8 @@
 r"""A magnetised beam in a field that turns, and in fields that stand still: robot 1 of DDG's page on soft robots.
 
 A beam of 1 m, clamped on the left and magnetised along its axis, follows a field of 3 T that turns once in 6.28 s. Its
-tip at 1, 2, 5, 10 and 20 s is that of the page's public numbers. These take the field at the start of each step; here
-it is that of the end, so a field that is late by a step gives the same numbers, to rounding.
+tip at 1, 2, 5, 10 and 20 s agrees with the page's public numbers. The page takes the field at the start of each step,
+and this library at its end, so a field that is late by a step gives the same numbers, to rounding.
 
 In a constant field across, the equilibrium follows from the elastica with a distributed couple,
 

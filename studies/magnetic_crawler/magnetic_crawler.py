@@ -10,22 +10,23 @@ length. beta = kappa x grows along the trunk, so the feet swing as a sin(omega t
 trunk where it is joined by A M B L sin(omega t - kappa x). Couples q that vary along a beam bend it up and down:
 EI d4w/dx4 = - dq/dx gives w ~ cos(omega t - kappa x). So the trunk is lowest where feet swing backward, these feet bear
 the weight, and friction on them pushes the robot forward, along the wave. Reversing the wave of the legs reverses the
-way.
+motion.
 
 How far: if each foot bears load for the half of the period in which it swings backward, and slips as much forward as
-backward meanwhile, the robot goes by the mean speed of these swings: 4 a a period. a is the deflection of a leg
+backward meanwhile, the robot moves at the mean speed of these swings, by 4 a a period. a is the deflection of a leg
 that is clamped at the trunk, in a field across, by the elastica with a distributed couple (`swing`). Feet that leave
-the floor for a while, or slip, spoil the figure: it says what order of magnitude to expect, not more.
+the floor for a while, or slip, spoil the figure: it only gives the order of magnitude.
 
-Two facts hold whatever happens: without friction nothing pushes along the floor (a uniform field has no net force), so
-the middle of mass keeps its x; and with the wave reversed the robot turns round.
+Two facts hold in any case: without friction nothing pushes along the floor (a uniform field has no net force), so the
+centre of mass keeps its x; and with the wave reversed the robot goes the other way.
 
-Friction of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so ways depend on it and do not settle as
-it gets smaller. With a friction of 0.3 the robot goes -2.21, 6.53, 9.61, 10.34 mm in its first four periods in steps of
-1 ms, -0.21, 4.89, 6.31, 8.30 mm in half of these, 1.66, 9.77, 7.08, 1.94 mm in a quarter.
+Friction with a slip velocity of 1e-6 m/s chatters: feet stick and slip at the scale of the step, so distances depend on
+the step and do not converge as it gets smaller. With a friction of 0.3 the robot goes -2.21, 6.53, 9.61, 10.34 mm in
+its first four periods in steps of 1 ms, -0.21, 4.89, 6.31, 8.30 mm in half of these, 1.66, 9.77, 7.08, 1.94 mm in a
+quarter.
 
-`python -m studies.magnetic_crawler.magnetic_crawler` prints ways a period, of 8 friction coefficients in one batch
-and of smaller steps, and draws magnetic_crawler.png. It takes some minutes.
+`python -m studies.magnetic_crawler.magnetic_crawler` prints the distances a period, of 8 friction coefficients in one
+batch and of smaller steps, and draws magnetic_crawler.png. It takes some minutes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def magnetisation(wave: float = 1.0) -> np.ndarray:
 
 
 def build(friction: Sequence[float], waves: Sequence[float], **options) -> Model:
-    """Return crawlers, one for each friction coefficient and the wave that goes with it."""
+    """Return crawlers, one for each friction coefficient with its wave (1 or -1)."""
     nodes, edges = geometry()
     trunk, legs = edges[: TRUNK_NODES - 1], edges[TRUNK_NODES - 1 :]
     stiff = {"EI1": STIFFENED * YOUNGS * math.pi * RADIUS**4 / 4}
@@ -103,7 +104,7 @@ def build(friction: Sequence[float], waves: Sequence[float], **options) -> Model
     builder.add_force(forces.MassDamping(DAMPING))
     each = torch.tensor(np.array([magnetisation(wave) for wave in waves]))
     builder.add_force(magnetics.Magnetic(each, magnetics.Rotating(FIELD, FREQUENCY)))
-    # a node touches where its middle does: the floor is a radius deeper than the rod's surface
+    # contact counts from the rod's surface, and the page's from its nodes: so the floor is a radius deeper
     floor = HalfSpace((0.0, 0.0, -RADIUS), (0.0, 0.0, 1.0))
     mu = torch.tensor(friction, dtype=torch.float64)[:, None]
     law = (Barrier(STIFFNESS, GAP), Friction(mu, SLIP_VELOCITY))
@@ -116,7 +117,7 @@ def simulated(
 ) -> tuple[Model, Trajectory]:
     """Return the model and the run, a frame each 10 ms."""
     model = build(friction, waves)
-    # few iterations an attempt: where feet stick, friction has to be eased in, and that takes few
+    # few iterations: where feet stick, a step is solved by easing in friction, in attempts that take few
     integrator = ImplicitEuler(dt, force_tolerance=1e-10, max_iterations=12, max_substeps=16)
     steps, every = round(periods / FREQUENCY / dt), round(FRAME / dt)
     start = model.initial_state(len(friction))
@@ -124,13 +125,13 @@ def simulated(
 
 
 def middle(model: Model, trajectory: Trajectory) -> Tensor:
-    """Return the middle of mass in x (frames, B) [m]."""
+    """Return the centre of mass in x, (frames, B) [m]."""
     mass = model.body.node_mass()
     return (trajectory.positions[..., 0] * mass).sum(-1) / mass.sum()
 
 
 def ways(model: Model, trajectory: Trajectory) -> Tensor:
-    """Return how far the middle of mass goes in x in each period (periods, B) [m]."""
+    """Return the displacement of the centre of mass in x in each period, (periods, B) [m]."""
     return middle(model, trajectory)[:: round(1 / FREQUENCY / FRAME)].diff(dim=0)
 
 
@@ -151,7 +152,7 @@ def swing(samples: int = 401) -> float:
 
 
 def main() -> None:
-    """Print the ways and draw the crawler."""
+    """Print the distances and draw the crawler."""
     print(f"four times the swing of a foot: {4e3 * swing():.1f} mm")
     frictions, waves = [*FRICTIONS, FRICTION], [1.0] * len(FRICTIONS) + [-1.0]
     model, trajectory = simulated(frictions, waves, periods=4, progress=True)

@@ -6,8 +6,8 @@ along -x, and bends the rod. The fluid resists motion across the rod a hundred t
 of the velocity, so the wave pushes the rod forward. A wave of n = -1 runs forward and pushes it backward. In the field
 (cos, sin) the couple is cos(omega t - 2 pi n s) with the opposite sense of the wave for each n.
 
-How fast follows roughly from linear beam theory and a balance of thrust and drag, computed beside (`expected_speed`),
-as Gray and Hancock do for viscous fluids. The complex amplitude Y(x) of small motions at the speed U obeys
+The speed follows roughly from linear beam theory and a balance of thrust and drag (`expected_speed`), as Gray and
+Hancock do for viscous fluids. The complex amplitude Y(x) of small motions at the speed U obeys
 
     (EI d4/dx4 - rho A omega^2) Y + c V = - d/dx (A M B exp(2 pi i n s)),   V = i omega Y - U dY/dx,
 
@@ -16,18 +16,18 @@ as much power as the quadratic one; and U is the speed at which thrust and drag 
 
     C_n mean(|v| v y_x) = C_t mean(|u| u),   u = U + y_t y_x along the rod, to the same order.
 
-It knows nothing of large deflections, and it gives slopes of 0.8 to 2.3 with one wave: there simulated swimmers reach
-0.6 to 0.8 of its speed. It has the trends: the speed grows with the frequency, more and more slowly, and half a wave
-loses its way at high frequencies.
+The theory is for small deflections, but it gives slopes of 0.8 to 2.3 with one wave: there simulated swimmers reach 0.6
+to 0.8 of its speed. It has the trends: the speed grows with the frequency, more and more slowly, and half a wave hardly
+moves at high frequencies.
 
 A wave of n = -1 swims backward. Then the end that keeps its height has to be the other one: a swimmer that is guided at
 its tail turns round, as a cart that is pushed does.
 
-The figures of the page are not those of a fine solution: at its step of 10 ms the middle of mass is at 0.799 m after
+The figures of the page are not those of a fine solution: at its step of 10 ms the centre of mass is at 0.799 m after
 5 s, at 5 ms at 0.852 m, at 2.5 ms at 0.876 m.
 
-`python -m studies.magnetic_swimmer.magnetic_swimmer` prints the way in time, the speeds of 16 robots over frequency
-and wave number, and draws magnetic_swimmer.png.
+`python -m studies.magnetic_swimmer.magnetic_swimmer` prints the distance over time, the speeds of 16 robots over
+frequency and wave number, and draws magnetic_swimmer.png.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def build(omegas: Sequence[float], waves: Sequence[float], late: float = 0.0, he
 
     Parameters
     ----------
-    late : by which the field is late [s].
+    late : time by which the field is late [s].
     held : the node that keeps its height.
     """
     omega = torch.tensor(omegas, dtype=torch.float64)[:, None]
@@ -100,7 +100,7 @@ def swum(
 
 
 def ways(model: Model, trajectory: Trajectory) -> Tensor:
-    """Return how far the middle of mass got in x (frames, B) [m]."""
+    """Return the displacement of the centre of mass in x from the start, (frames, B) [m]."""
     mass = model.body.node_mass()
     x = (trajectory.positions[..., 0] * mass).sum(-1) / mass.sum()
     return x - x[0]
@@ -142,7 +142,7 @@ def small_motion(omega: float, wave: float, speed: float, count: int = 161) -> t
     load, free = (dx * slope.T @ couple)[:-1], slice(0, count - 1)  # the last node keeps its height
     y = np.zeros(count, dtype=complex)
     y[free] = 0.1 * RADIUS
-    for _ in range(100):  # the drag that is equivalent depends on the motion
+    for _ in range(100):  # iterated, as the equivalent drag depends on the motion
         drag = 8 / (3 * math.pi) * FLUID * NORMAL * RADIUS * np.abs(across @ y) * weights
         new = np.linalg.solve((stiff + drag[:, None] * across)[free, free], load)
         y[free] = 0.5 * (y[free] + new)
@@ -153,7 +153,7 @@ def expected_speed(omega: float, wave: float) -> float:
     """Return the speed at which thrust and drag of small motions balance [m/s]."""
     phase = np.exp(1j * np.linspace(0, 2 * math.pi, 64, endpoint=False))[:, None]
     fastest, speed = 2 * omega * LENGTH, 0.0
-    for _ in range(200):  # the motion depends on the speed
+    for _ in range(200):  # iterated, as the motion depends on the speed
         y, slope = small_motion(omega, wave, speed)
         rate = np.real(1j * omega * 0.5 * (y[1:] + y[:-1]) * phase)
         tilt = np.real(slope * phase)

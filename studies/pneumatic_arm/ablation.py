@@ -34,12 +34,12 @@ DURATION = 0.2  # s, lies still for half of it, then is driven, by up to 40 N at
 
 
 def name_of(stages: tuple[bool, ...]) -> str:
-    """Return R, E and T for the stages that are there."""
+    """Return a name of the stages that are used, such as "RE"."""
     return "".join(letter for letter, there in zip("RET", stages, strict=True) if there) or "none"
 
 
 def batch_of(disks: int, duration: float) -> Scene:
-    """Return both angles, each with all subsets of the stages: 16 arms."""
+    """Return the scene of 16 arms: both angles, each with all subsets of the stages."""
     scenes = [draped(angle, disks) for angle in ANGLES for _ in STAGES]
     shapes = [scene.arm.obstacles[0].shape for scene in scenes]
     joined = Box(*(torch.stack([getattr(s, n).detach() for s in shapes]) for n in ("center", "size", "rotation")))
@@ -64,7 +64,7 @@ def settled(disks: int) -> ArmState:
 
 
 def measured(disks: int, scheme: str, method: str, duration: float, progress: bool) -> list[dict]:
-    """Return what became of 16 runs."""
+    """Return the results of 16 runs, a table entry each."""
     scene = batch_of(disks, duration)
     rows = len(ANGLES) * len(STAGES)
     flags = [torch.tensor([stages[k] for _ in ANGLES for stages in STAGES]) for k in range(3)]
@@ -100,17 +100,17 @@ def measured(disks: int, scheme: str, method: str, duration: float, progress: bo
 
 
 def _touching(gap: Tensor) -> Tensor:
-    """Return how many plates (B,) are within 1e-5 m of the face."""
+    """Return the number of plates (B,) within 1e-5 m of the face."""
     return (gap < 1e-5).sum(1)
 
 
 def success(run: dict) -> bool:
-    """Return whether a run counts as the paper counts."""
+    """Return whether a run is a success by the paper's criteria."""
     return run["solved"] >= 0.95 and run["penetration"] < 0.01 and run["simulated"] >= 0.8
 
 
 def table(runs: list[dict]) -> str:
-    """Return successes, solved problems and penetration by the stages that were there, in Markdown."""
+    """Return a table in Markdown of successes, solved problems and penetration, by the stages that were used."""
     lines = [
         "| stages | successes | solved, least | penetration, most [mm] | simulated, least |",
         "|---|---|---|---|---|",

@@ -44,7 +44,7 @@ def _skew(v: torch.Tensor) -> torch.Tensor:
 
 
 def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
-    """Return the axes (91, 3) at rest of the arm and of the rods, the base leaning so [degrees]."""
+    """Return the axes (91, 3) at rest of the arm and of the rods, whose base leans by `tilt` [degrees]."""
     arm = hanging([], 0, orientation=(0.0, np.pi - np.radians(tilt), 0.0))
     pushed = torch.zeros(1, 3, 3, dtype=torch.float64)
     pushed[:, :, 0] = force
@@ -61,7 +61,7 @@ def pair(tilt: float, force: float = FORCE) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rods(nodes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the nodes at rest under their weight of rods that have this shape without it."""
+    """Return the nodes (91, 3) at rest under gravity of rods that have the shape `nodes` without it."""
     each = {"EA": 3 * STIFFNESS * lengths, "EI1": 1.5 * STIFFNESS * RADIUS**2 * lengths}
     constants = {name: torch.tensor(np.repeat(value, EDGES)) for name, value in each.items()}
     section = Circle(RADIUS)
@@ -76,7 +76,7 @@ def rods(nodes: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def distances(arm: np.ndarray, rod: np.ndarray) -> tuple[float, float]:
-    """Return how far apart the tips are, and at most points of the same share of the length [m]."""
+    """Return the distance of the tips, and the largest distance of points at the same share of the length [m]."""
     apart = np.linalg.norm(arm - rod, axis=1)
     return float(apart[-1]), float(apart.max())
 

@@ -1,7 +1,7 @@
 """The pyramid's contact problem conditioned as in Azizkhani and Chen (eqs. 14-16), stage by stage, for comparisons.
 
 `solve_contact` has its own conditioning, retries and a polish on the exact cone, and solves more. Here a problem gets
-exactly the stages that are asked for and one attempt, so that what each stage is good for can be measured.
+exactly the stages that are asked for and one attempt, so that the effect of each stage can be measured.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METHODS = ("interior_point", "fischer_burmeister")
 
 @dataclass(frozen=True)
 class Conditioning:
-    """What is done to the pyramid's complementarity problem before it is solved, for the whole batch or (B,) bool.
+    """Stages of conditioning of the pyramid's complementarity problem, each for the whole batch or (B,) bool.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ def solve_conditioned(
     tolerance: float = 1e-8,
     max_iterations: int = 50,
 ) -> ContactSolution:
-    """Find impulses on the friction pyramid, with the conditioning that is asked for and one attempt.
+    """Find contact impulses on the friction pyramid, with the given conditioning and in one attempt.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def solve_conditioned(
         torch.as_tensor(x, dtype=torch.bool, device=free.device).expand(len(free))
         for x in (conditioning.rank_selection, conditioning.equilibration, conditioning.regularisation)
     )
-    # the squares of R_kk are what the pivots of Cholesky's factorisation are
+    # the pivots of the Cholesky factorisation are the squares of R_kk
     chosen = independent_contacts(delassus, active, conditioning.rank_tolerance**2, relative_to_first=True)
     kept = torch.where(selects[:, None], chosen, active)
     angle = torch.zeros_like(mu)
@@ -119,9 +119,10 @@ def _pyramid(
 def _conditioned(
     system: PyramidSystem, present: Tensor, kept: Tensor, scales: Tensor, softens: Tensor, conditioning: Conditioning
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return matrix (B, m, m) and vector (B, m) of the conditioned problem; a solution times the third one is theirs.
+    """Return matrix (B, m, m) and vector (B, m) of the conditioned problem, and factors (B, m).
 
-    Rows where `scales` holds (B,) are equilibrated, those where `softens` does are regularised.
+    Its solution times the factors is that of the original problem. Rows of the batch are equilibrated where `scales`
+    (B,) is True, and regularised where `softens` (B,) is.
     """
     matrix = torch.where(present[:, :, None] & present[:, None], pyramid_matrix(system), 0.0)
     rows, columns = _equilibrated(matrix, conditioning.sweeps)

@@ -4,8 +4,8 @@ The plan is found by CasADi and IPOPT (`pip install 'torchdismech[plan]'`), then
 simulator, which has small steps and its own law of contact: open loop, and with a feedback that pulls the arm to its
 plan. See docs/pneumatic_arm.md.
 
-`python -m studies.pneumatic_arm.planning --axis x` takes minutes, prints how the plan was found and what became of it,
-and draws planning_x.png.
+`python -m studies.pneumatic_arm.planning --axis x` takes minutes, prints how the plan was found and the results of its
+replays, and draws planning_x.png.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def found(axis: str, steps: int = 100, duration: float = 4.0, progress: bool = F
 
 
 def table(plan: Plan) -> str:
-    """Return how the programs were solved, in Markdown."""
+    """Return a table in Markdown of the solver's runs."""
     lines = ["| program | eps | status | iterations | CPU time [s] |", "|---|---|---|---|---|"]
     lines += [f"| {s.name} | {s.relaxation:g} | {s.status} | {s.iterations} | {s.seconds:.1f} |" for s in plan.stages]
     return "\n".join(lines)
 
 
 def summary(plan: Plan) -> str:
-    """Return what the plan's numbers are."""
+    """Return a line with the plan's errors, residuals and forces."""
     minutes = sum(stage.seconds for stage in plan.stages) / 60
     return (
         f"{'converged' if plan.converged else 'NOT converged'} after {minutes:.1f} minutes of CPU time: "
@@ -65,7 +65,7 @@ def summary(plan: Plan) -> str:
 
 
 def outcome(plan: Plan, played: Replay) -> str:
-    """Return how the ball ends in the simulator."""
+    """Return a line that compares the ball's last orientation in the simulator with the plan's."""
     wanted, got = angle_between(plan.orientation[0], plan.orientation[-1]), played.angle
     return (
         f"the ball is turned by {math.degrees(got):.1f} degrees, in the plan by {math.degrees(wanted):.1f}; "
@@ -115,7 +115,7 @@ def draw(plan: Plan, played: dict[str, Replay], axis: str, path: Path) -> None:
 
 
 def _carried(orientation: np.ndarray) -> np.ndarray:
-    """Return where a ball's point that began below its middle has gone, as a unit vector (3,)."""
+    """Return the direction (3,), from the ball's middle, of the point that is lowest at the identity orientation."""
     w, x, y, z = orientation
     return -np.array([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
 

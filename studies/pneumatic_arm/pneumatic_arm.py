@@ -4,8 +4,8 @@ A: a hanging arm bends onto an inclined box, sticks and slides with one plate. A
 with many plates at once, which slide. A'': these stick, then slide, as in the paper's scenario A. B: two balls, one
 after the other. Each runs for 64 arms with other friction, stiffness and ramps.
 
-`python -m studies.pneumatic_arm.pneumatic_arm` prints how many arms stick, slide and have left at the end, and draws
-one arm of each; `studies.pneumatic_arm.ablation` is scenario C, `studies.pneumatic_arm.against_rods` compares the
+`python -m studies.pneumatic_arm.pneumatic_arm` prints how many arms stick, slide and touch nothing at some times, and
+draws one arm of each; `studies.pneumatic_arm.ablation` is scenario C, `studies.pneumatic_arm.against_rods` compares the
 arm with discrete elastic rods.
 """
 
@@ -22,7 +22,7 @@ from torchdismech import Trajectory, rollout
 from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.view import pictured
 
-SCENES: dict[str, tuple[Callable[..., Scene], float]] = {  # with mu of the arm that is not varied
+SCENES: dict[str, tuple[Callable[..., Scene], float]] = {  # with mu of the first arm, which is not varied
     "A": (inclined_box, 0.5),
     "A'": (draped, 0.5),
     "A''": (rough_incline, 0.8),
@@ -31,7 +31,7 @@ SCENES: dict[str, tuple[Callable[..., Scene], float]] = {  # with mu of the arm 
 
 
 def varied(make: Callable[..., Scene], batch: int, seed: int = 0, friction: float = 0.5, **settings) -> Scene:
-    """Return a scene of many arms: mu within .3, K within 20 %, ramps to 30 to 50 N; the first as it is."""
+    """Return a scene of many arms: mu within 0.3, K within 20 %, ramps to 30 to 50 N; the first is not varied."""
     random = torch.rand(3, batch, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     random[:, 0] = 0.5
     mu, stiffness, peak = friction - 0.3 + 0.6 * random[0], 265.0 * (0.8 + 0.4 * random[1]), 30.0 + 20.0 * random[2]
@@ -55,7 +55,7 @@ def run(
 
 
 def counts(trajectory: Trajectory, time: float) -> tuple[int, int, int]:
-    """Return how many arms stick with all plates that touch, slide with some, and touch nothing, at a time."""
+    """Return the numbers of arms that stick with all touching plates, slide with some, and touch nothing, at a time."""
     frame = int((trajectory.time - time).abs().argmin())
     active, sliding = trajectory.contact["active"][frame], trajectory.contact["sliding"][frame]
     return int(((active > 0) & (sliding == 0)).sum()), int((sliding > 0).sum()), int((active == 0).sum())

@@ -25,7 +25,7 @@ THICK = 0.3  # m, of boxes
 
 @dataclass(frozen=True)
 class Scene:
-    """An arm among obstacles, where it starts, and how its chambers are driven.
+    """An arm among obstacles, its first state, and the ramp that drives its chambers.
 
     Attributes
     ----------

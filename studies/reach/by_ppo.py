@@ -3,9 +3,9 @@
     python -m studies.reach.by_ppo           # some minutes; needs the extra [rl]
 
 64 arms take 20 actions towards targets of their own, sixty times: episodes half as long as those of the comparison, as
-most is to be learned before the tip is there. What the policy sees are the error of the tip, the target, and the places
-and velocities of the arm's middle and tip. All are compared on 256 targets that none was trained with. The policy has
-to come nearer than a third of the distance that is left without any action.
+most is to be learned before the tip is there. The policy sees the error of the tip, the target, and the positions and
+velocities of the arm's middle and tip. All are compared on 256 targets that none was trained with. The policy has to
+come nearer than a third of the distance that is left without any action.
 """
 
 from __future__ import annotations

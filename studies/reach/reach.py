@@ -32,7 +32,7 @@ from torchdismech.environments import (
 LENGTH, NODES, DT = 0.2, 11, 0.02
 UPDATES = 20  # of the gains
 STEPS, HORIZON = 2, 40  # steps of an action, actions of an episode
-BEND = 2.0  # rad: what an actuator bends its half by, at most
+BEND = 2.0  # rad, by which an actuator bends its half at most
 
 
 def arm() -> Model:
@@ -47,7 +47,7 @@ def arm() -> Model:
 
 
 def halves(model: Model) -> Tensor:
-    """Return what each actuator adds to kappa1 and kappa2 of the springs at 1: its half bends by BEND."""
+    """Return the matrix (2 S, 2) from two actions to the springs' kappa1 and kappa2: at 1 a half bends by BEND."""
     springs = len(model.springs)
     upper = torch.arange(springs) < springs // 2
     matrix = torch.zeros(2 * springs, 2, dtype=torch.float64)
@@ -58,19 +58,19 @@ def halves(model: Model) -> Tensor:
 
 
 def bending_axis(model: Model) -> int:
-    """Return which of kappa1 and kappa2 bends the arm in the x-z plane: 0 or 1."""
+    """Return the index of the curvature that bends the arm in the x-z plane: 0 for kappa1, 1 for kappa2."""
     return 0 if abs(float(model.directors[0, 1])) < 0.5 else 1
 
 
 def targets(model: Model, draws: Draws) -> dict[str, Tensor]:
-    """Return places that the tip can get to: at some angle from straight down and some distance from the base."""
+    """Return random targets (B, 2) [m] in reach of the tip, by angle from straight down and distance to the base."""
     angle, distance = draws.uniform(-1.0, 1.0), draws.uniform(0.75, 0.95)
     x, z = LENGTH * distance * angle.sin(), -LENGTH * distance * angle.cos()
     return {"target": torch.stack([x, z], 1)}
 
 
 def tip_error(model: Model, state, goal) -> Tensor:
-    """Return how far the target is from the tip, x and z (B, 2), in parts of the length."""
+    """Return the vector from the tip to the target, x and z (B, 2), in parts of the length."""
     return (goal["target"] - state.positions[:, -1, [0, 2]]) / LENGTH
 
 
@@ -106,7 +106,7 @@ class TipFeedback(nn.Module):
 
 
 def episode_rewards(env: Environment, at: Episodes, feedback: TipFeedback | None, actions: int = HORIZON) -> Tensor:
-    """Return the rewards (actions, B) of feedback from the beginning of episodes; None does not act."""
+    """Return the rewards (actions, B) of feedback from the beginning of episodes; without feedback actions are zero."""
     rewards = []
     total = torch.zeros(env.batch, 2, dtype=torch.float64)
     for _ in range(actions):
@@ -119,7 +119,7 @@ def episode_rewards(env: Environment, at: Episodes, feedback: TipFeedback | None
 
 
 def trained_feedback(batch: int = 16, updates: int = UPDATES, actions: int = 20) -> TipFeedback:
-    """Return feedback whose gains gradient descent through episodes found."""
+    """Return feedback with gains by gradient descent through episodes."""
     env, feedback = environment(batch), TipFeedback()
     optimiser = torch.optim.Adam(feedback.parameters(), lr=0.3)
     for k in range(updates):

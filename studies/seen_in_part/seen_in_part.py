@@ -5,7 +5,7 @@
 A square of rubber is held along one edge, hangs at rest and is struck. Five markers on it are recorded with noise, in
 some frames not all of them. The fit starts from half of the sheet's stiffness and a quarter of the drag, and is told
 nothing about how it was struck: it finds stiffness, drag and, for each recording, the velocities of all free nodes at
-its start. What came out is printed beside what is true, with error bars.
+its start. The results are printed over the true values, with error bars.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SPEED = 1.5  # [m/s]
 
 
 def struck(nodes: Tensor, count: int) -> Tensor:
-    """Return velocities (count, N, 3) [m/s] of a sheet that is struck: smooth, other ones in each recording."""
+    """Return velocities (count, N, 3) [m/s] of a struck sheet: smooth in space, and different in each recording."""
     generator = torch.Generator().manual_seed(3)
     x, y = nodes[:, 0] / 0.15, nodes[:, 1] / 0.15 - 0.5
     ways = torch.stack([x**2, x * y, x**2 * (2 * y**2 - 0.2)])
@@ -41,7 +41,7 @@ def struck(nodes: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def recorded(count: int, frames: int, markers: list[int], scene: Path = FOLDER / "scene.toml") -> np.ndarray:
-    """Return (count, frames, M, 3) noisy places [m] of the markers; NaN where one was not seen."""
+    """Return noisy positions (count, frames, M, 3) [m] of the markers; NaN where one was not seen."""
     setup = load_scene(scene).build()
     model = setup.model
     rest, info = Static().step(model, model.initial_state(count))
@@ -59,7 +59,7 @@ def recorded(count: int, frames: int, markers: list[int], scene: Path = FOLDER /
 
 
 def main(out: Path, settings: list[str], count: int = 8, frames: int = 41) -> dict[str, tuple[float, float]]:
-    """Record and fit; print what was found, and return it over what is true: values and standard deviations."""
+    """Record and fit; print and return the values that were found, with standard deviations, over the true ones."""
     out.mkdir(parents=True, exist_ok=True)
     data = out / "recordings.npz"
     config = load(FOLDER / "fit.toml", [f"data.path={data}", *settings])

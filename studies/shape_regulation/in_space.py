@@ -3,17 +3,18 @@ r"""A rod takes the shape of a helix in space, with a twist of its own: regulati
 The rod of `shape_regulation`, of 10 MPa, is clamped at one end, horizontally, under gravity. Its target is a helix of
 curvature 60/m and torsion 30/m, 5 % longer than the rod, whose sections turn about it by -20 rad/m: against the
 torsion, so both curvatures change along the rod, and twist is a target besides the shape. The helix begins at node 1,
-with the direction and the section that the clamp holds. The loop knows strains only: an error anywhere moves all nodes
-that come after.
+with the direction and the section that the clamp holds. The loop measures strains only: an error anywhere moves all
+nodes that come after.
 
-Which rods can be held so? With the natural strains that carry the weight, the shape is as stiff as gravity leaves it.
-Its lowest mode a obeys, with the eigenvalue m, the part e of it that is elastic, and the damping c of the fluid,
+Which rods can be held so? With the natural strains that carry the weight, gravity takes its part of the stiffness of
+small motions about the shape. The lowest mode a obeys, with its eigenvalue m, the elastic part e of that, and the
+damping c of the fluid,
 
     a'' + c a' + m a = e u,   u = -Kp a - Ki z,   z' = a,
 
 a loop that holds for Ki < c (m / e + Kp), by Hurwitz's criterion. A soft rod has m < 0: its weight turns it over.
-`python -m studies.shape_regulation.in_space` prints that beside what came of rods from 1.5 to 20 MPa (theory is on the
-safe side: steps of implicit Euler damp, too), draws shape_regulation_in_space.png and ends with what it asserts.
+`python -m studies.shape_regulation.in_space` prints that beside the results for rods from 1.5 to 20 MPa (theory is on
+the safe side: steps of implicit Euler damp, too), draws shape_regulation_in_space.png and checks the errors.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def build(youngs: Number = YOUNGS, nodes: int = NODES, gravity: float = GRAVITY)
 
 
 def target(model: Model) -> tuple[Tensor, Tensor]:
-    """Return nodes (N, 3) [m] and the directors m1 (E, 3) of the sections on the edges between them."""
+    """Return the nodes (N, 3) [m] of the target, and the directors m1 (E, 3) of the sections on its edges."""
     count = model.body.n_nodes
     way = (1 + STRETCH) * LENGTH / (count - 1) * np.arange(-1, count - 1)
     turn = float(np.hypot(CURVATURE, TORSION))  # about the helix's axis, a length
@@ -76,7 +77,7 @@ def target(model: Model) -> tuple[Tensor, Tensor]:
     normal = -np.stack([np.cos(middle), np.sin(middle), 0 * middle], axis=1)
     angle = ((TWIST - TORSION) * (way[1:] - way[1]))[:, None]
     m1 = np.cos(angle) * normal + np.sin(angle) * np.cross(tangent, normal)
-    # the first edge, of the helix carried on by one edge, comes to lie in the clamp
+    # the helix is continued by one edge, which is turned into the clamp
     held_along, held_m1 = np.array([1.0, 0.0, 0.0]), model.directors[0].numpy()
     clamp = np.stack([held_along, held_m1, np.cross(held_along, held_m1)])
     turned = np.stack([tangent[0], m1[0], np.cross(tangent[0], m1[0])]).T @ clamp
@@ -92,7 +93,7 @@ def loop(model: Model, **options: Any) -> PI:
 
 
 def held(model: Model, robots: int = 1, duration: float = DURATION, **options: Any) -> tuple[Run, PI]:
-    """Return how the loop converges to the helix, and its controller."""
+    """Return the run of the loop to the helix, and its controller."""
     controller = loop(model, **options)
     return regulated(model, robots, duration, controller, target(model)[0]), controller
 
@@ -113,13 +114,13 @@ class Lowest:
 def lowest(youngs: Tensor, run: Run, controller: PI) -> Lowest:
     """Return the lowest modes of rods (B, 1) on the helix.
 
-    Stiffness is E times a matrix, and what the weight adds, which does not change with E: the derivative of an
+    Stiffness is E times a matrix, plus a part due to the weight, which does not change with E: so the derivative of an
     eigenvalue by log E is its elastic part.
 
     Parameters
     ----------
-    run : of one rod of YOUNGS that ended there. What its natural strains differ by from the target carries the weight,
-        and goes as 1/E.
+    run : run of one rod of YOUNGS that ended there. The difference of its natural strains from the target carries the
+        weight, and is proportional to 1/E.
     """
     step = 1e-3
     reference, at = controller.reference(torch.zeros(1)), run.state.rows([0] * len(youngs))
@@ -160,7 +161,7 @@ def drawn(many: Run, limited: Run, path: Path) -> None:
 
 
 def main() -> None:
-    """Print which rods are held and which should be, draw them, and assert how it ends."""
+    """Print which rods are held and which should be, draw them, and assert that the errors are small in the end."""
     youngs = torch.tensor(MANY, dtype=torch.float64)[:, None]
     plain, controller = held(build())
     limited, _ = held(build(), **SPACE_LIMITS)

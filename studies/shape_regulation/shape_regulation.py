@@ -6,13 +6,13 @@ sets natural strains until the rod has the shape z = 0.01 sin(2 pi x / L), which
 gives no numbers; these are the project's own. Gravity is strong here: left to itself the rod would hang down like a
 rope, and to be straight it needs a natural curvature of 59/m in its middle.
 
-What there is to see:
+Results:
 
 - errors of strains and positions fall to rounding; so do those of 16 robots of unlike stiffness, weight and gains in
   one batch, and those with limits, smoothing and a gravity that is 20 % off;
 - without an integral an error stays, the one that statics predict (`predicted`);
-- a target that the natural strains may not reach leaves them at their limit, and the rod follows again soon after the
-  target is back.
+- a target that natural strains within their limit cannot reach leaves them at the limit, and the rod follows again soon
+  after the target is back in reach.
 
 `python -m studies.shape_regulation.shape_regulation` prints the errors over time and draws shape_regulation.png.
 """
@@ -77,7 +77,7 @@ def loop(model: Model, reference: Reference | None = None, **options: Any) -> PI
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a closed loop.
+    """Results of a run of the closed loop.
 
     Attributes
     ----------
@@ -85,8 +85,8 @@ class Run:
     positions : (T, B, N, 3) [m].
     error : (T, B) root of the mean squared distance of the nodes from the target [m].
     residual : (T, B) norm of the error of the strains over that of the reference.
-    integral, natural : (B, m) what the controller remembers at the end.
-    state : at the end.
+    integral, natural : (B, m) memory of the controller at the end: integrals of errors, and natural strains.
+    state : the last state.
     """
 
     time: Tensor
@@ -98,7 +98,7 @@ class Run:
     state: State
 
     def at(self, time: float) -> int:
-        """Return the row of a time [s]."""
+        """Return the index of the frame nearest to a time [s]."""
         return int((self.time - time).abs().argmin())
 
     def worst_after(self, time: float) -> float:
@@ -114,9 +114,9 @@ def regulated(
     shape: Tensor | None = None,
     **options: Any,
 ) -> Run:
-    """Return how the loop converges to a shape (N, 3) [m], by default the target; options are those of `PI`."""
+    """Return the run of the loop to a shape (N, 3) [m], by default the target; options are those of `PI`."""
     controller = loop(model, **options) if controller is None else controller
-    # the target is reached to 1e-8 m, which the default tolerance of 1e-8 N leaves to chance
+    # the target is reached to 1e-8 m, for which the default tolerance of 1e-8 N is too coarse
     integrator = ImplicitEuler(STEP, force_tolerance=1e-12, relative_tolerance=0, max_substeps=16)
     start, shape = model.initial_state(robots), target() if shape is None else shape
     time, positions, strains, wanted = [], [], [], []
@@ -127,7 +127,7 @@ def regulated(
         wanted.append(controller.reference(frame.state.time).expand_as(strains[-1]))
     x, of_rod, of_target = torch.stack(positions), torch.stack(strains), torch.stack(wanted)
     error = (x - shape).square().sum(-1).mean(-1).sqrt()
-    # curvature in 1/m is a hundred times as large as stretch: each is measured by the reference's own size
+    # curvature in 1/m is a hundred times as large as stretch, so each is relative to the reference's own size
     parts = controller.strains.parts.values()
     residual = sum((of_rod - of_target)[..., p].square().sum(-1) / of_target[..., p].square().sum(-1) for p in parts)
     assert isinstance(residual, Tensor)
@@ -157,9 +157,9 @@ def predicted(model: Model, gain: float) -> Tensor:
 
 
 def saturated() -> tuple[Run, PI]:
-    """Return a run whose target is out of reach for 2 s and then is not, and its controller.
+    """Return a run whose target is out of reach for the first 2 s only, and its controller.
 
-    The limit is below the natural curvature that gravity and an S of 12 mm ask for, and above that of one of 6 mm.
+    The limit is below the natural curvature that gravity and an S of 12 mm need, and above that of one of 6 mm.
     """
     model = build()
     strains = Strains(model, ["stretch", "curvature"])

@@ -61,11 +61,11 @@ def build(plant: Plant) -> Model:
 
 
 def holds(plant: Plant, Kp: Tensor, KiT: Tensor, steps: int = STEPS) -> Tensor:
-    """Return for which gains (B,) the loop holds."""
+    """Return whether the loop holds with each pair of gains (B,)."""
     model = build(plant)
     strains = Strains(model, ["curvature"])
     s = torch.linspace(0, 2 * torch.pi, len(strains), dtype=torch.float64)
-    # so that a loop that breaks goes on at a size at which steps are easily solved
+    # bounds the amplitude of a loop that breaks, so that its steps are easily solved
     limit = {"curvature": 5 * BEND}
     controller = PI(model, strains, Fixed(BEND * torch.sin(s)), STEP, Kp, KiT / STEP, limit=limit)
     integrator = ImplicitEuler(STEP, force_tolerance=1e-13, relative_tolerance=0)
@@ -75,7 +75,7 @@ def holds(plant: Plant, Kp: Tensor, KiT: Tensor, steps: int = STEPS) -> Tensor:
         status = frame.status
     error = torch.stack(errors)
     half, late = error[steps // 3 : steps // 2].amax(0), error[-steps // 6 :].amax(0)
-    # a loop that has converged is left with rounding, and one without an integral to speak of with a constant
+    # errors of a converged loop are rounding, and those of one with next to no integral are constant
     return (status == 0) & ((late < 1.001 * half) | (late < 1e-6 * BEND)) & (late < 2 * BEND)
 
 

@@ -31,7 +31,7 @@ class Round:
 
 
 def tuned(rounds: int = ROUNDS, steps: int = STEPS) -> list[Round]:
-    """Return what each round of the descent found, the start first."""
+    """Return gains and loss of each round of the descent, the start first."""
     model = build(nodes=NODES)
     strains = Strains(model, ["curvature"])
     course = swum(model, strains, duration=(steps + 1) * STEP, schedule=wave)

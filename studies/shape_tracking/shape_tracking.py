@@ -1,12 +1,12 @@
 r"""A snake swims as another does: the second closed loop of the Py-DiSMech paper, section VII.
 
 The reference is a simulation: a rod of 0.1 m in a viscous fluid, free in its plane, swims by a travelling wave of
-natural curvature -b k^2 sin(kx - wt) that grows over a quarter of a second. What the controller gets of it is its
-curvature, stored at each step and linear in between. A PI law sets the natural curvature of another rod so that its
-curvature follows. The paper gives no numbers; these are the project's own.
+natural curvature -b k^2 sin(kx - wt) that grows over a quarter of a second. The controller only gets its curvature,
+stored at each step and linear in between. A PI law sets the natural curvature of another rod so that its curvature
+follows. The paper gives no numbers; these are the project's own.
 
-What there is to see. With feed-forward (F = 1) the curvature follows within 0.1 %, and the snakes swim side by side.
-Without, the paper's law as its text reads, it lags. A rod that takes its natural shape at once obeys, for slow waves,
+With feed-forward (F = 1) the curvature follows within 0.1 %, and the snakes swim side by side. Without, which is the
+paper's law as its text reads, it lags. A rod that takes its natural shape at once obeys, for slow waves,
 
     s = Kp (s_ref - s) + Ki z,  dz/dt = s_ref - s    so    |s_ref - s| / |s_ref| = w / sqrt(Ki^2 + w^2 (1 + Kp)^2),
 
@@ -40,8 +40,8 @@ STEP, DURATION = 5e-3, 2.0  # s
 OMEGA = 2 * math.pi * FREQUENCY
 # gains Kp, Ki [1/s] of the plain PI law whose lag is held against theory
 PLAIN = [(0.5, 100.0), (0.25, 50.0), (0.5, 50.0), (0.75, 30.0)]
-# of a first try: residual, the largest after 0.25 s, and that at 2 s; RMSE of the nodes, the
-# largest after 0.25 s; the leading node, largest distance [m]
+# results of a first try: largest residual after 0.25 s, and that at 2 s; largest RMSE of the nodes after 0.25 s [m];
+# largest distance of the leading node [m]
 FIRST_TRY = {(0.5, 100.0, 0): (0.071, 0.061, 1.0e-4, 1.5e-4), (0.5, 50.0, 1): (5.8e-4, 7e-6, 1e-7, 4.5e-6)}
 
 Number = float | Tensor
@@ -68,20 +68,20 @@ def wave(time: Tensor, model: Model) -> Control:
 
 @dataclass(frozen=True)
 class Course:
-    """How a snake, or some, swam: positions (T, B, N, 3) [m] and curvatures (T, B, S) [1/m] at times (T,) [s]."""
+    """The motion of snakes: positions (T, B, N, 3) [m] and curvatures (T, B, S) [1/m] at times (T,) [s]."""
 
     time: Tensor
     positions: Tensor
     curvature: Tensor
 
     def after(self, time: float) -> slice:
-        """Return the rows from a time on [s]."""
+        """Return the slice of the frames from a time [s] on."""
         return slice(int((self.time < time - 1e-9).sum()), None)
 
 
 @dataclass(frozen=True)
 class Following:
-    """A course beside the one that was to be followed, which has one robot."""
+    """The course of some snakes, and the reference course, of one robot, that they were to follow."""
 
     course: Course
     reference: Course
@@ -114,14 +114,14 @@ def swum(model: Model, strains: Strains, robots: int = 1, duration: float = DURA
 
 
 def reference(duration: float = DURATION) -> tuple[Strains, Course]:
-    """Return the strains that are controlled, the curvatures, and the course to follow."""
+    """Return the controlled strains, which are the curvatures, and the course to follow."""
     model = build()
     strains = Strains(model, ["curvature"])
     return strains, swum(model, strains, duration=duration, schedule=wave)
 
 
 def stored(course: Course, every: int = 1) -> Table:
-    """Return the curvature of a course as a controller gets it: at every `every`-th step."""
+    """Return the table of a course's curvature for a controller, at every `every`-th step."""
     return Table(course.time, course.curvature[:, 0]).every(every)
 
 
@@ -133,7 +133,7 @@ def followed(
     given: tuple[Strains, Course] | None = None,
     **options: Any,
 ) -> Following:
-    """Return how snakes with these gains Kp, Ki and F follow the reference; options are those of `PI`."""
+    """Return the course of snakes with these gains Kp, Ki, F beside the reference; options are those of `PI`."""
     strains, course = reference(duration) if given is None else given
     model = build() if model is None else model
     Kp, Ki, F = (torch.tensor(column, dtype=torch.float64) for column in zip(*gains, strict=True))

@@ -6,8 +6,8 @@
 
 The snake of `shape_tracking`, with 21 nodes, swims by a travelling wave of natural curvature, of which an action sets
 how many waves the body has, at the head and at the tail: from 1 to 5, linear in between. Three everywhere are the wave
-of `shape_tracking`. Amplitude and frequency stay: 75/m and 1 Hz. The reward of an action is how far the middle of the
-snake came meanwhile, against the wave's direction, in body lengths a second.
+of `shape_tracking`. Amplitude and frequency stay: 75/m and 1 Hz. The reward of an action is the mean speed of the
+snake's middle against the wave's direction, in body lengths a second.
 
 A slender body in a viscous fluid swims, where the wave's slope is small, by V = w b^2 k (c_n - c_t) / (2 c_t), after
 Gray and Hancock 1955. For the same curvature b k^2 that goes as 1/k^3: fewer waves are faster, until slopes are no
@@ -43,10 +43,10 @@ class Waves(Action):
         self.count = 2
 
     def check(self, model: Model) -> None:
-        """Take any rod."""
+        """Accept any model."""
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
-        """Return the control with the wave as it is at the end of a step."""
+        """Return the control with the natural curvature of the wave at the end of a step."""
         s = torch.linspace(0, 1, NODES, dtype=torch.float64)[1:-1]
         head, tail = numbers[:, :1], numbers[:, 1:]
         turns = head * s + (tail - head) * s.square() / 2
@@ -57,7 +57,7 @@ class Waves(Action):
 
 
 def middle(state: State) -> Tensor:
-    """Return how far the middle of the snake has come, against the wave's direction (B,), in body lengths."""
+    """Return the position of the snake's middle against the wave's direction (B,), in body lengths."""
     return -state.positions[:, :, 0].mean(1) / LENGTH
 
 
@@ -67,7 +67,7 @@ def speed(model: Model, step: Step) -> Tensor:
 
 
 def phase(model: Model, state: State, goal: object) -> Tensor:
-    """Return where the wave is in its period: cosine and sine (B, 2)."""
+    """Return cosine and sine of the wave's phase (B, 2)."""
     return torch.stack([torch.cos(OMEGA * state.time), torch.sin(OMEGA * state.time)], dim=1)
 
 

@@ -9,8 +9,8 @@
   1969); an eighth of it.
 
 Shells are grids of squares that are halved, all the same way. Parts of a shell are held at planes of
-symmetry: nodes stay in the plane, and so do the normals there. The end of the strip that is rolled up is turned once by
-its normals, and the torque that this takes at the held end comes third, in parts of 2 pi EI / L.
+symmetry: nodes stay in the plane, and so do the normals there. The strip is rolled up by turning the normals at its end
+once; the third number of that case is the torque at the held end, in parts of 2 pi EI / L.
 
 Run `python -m studies.shell_benchmarks.shell_benchmarks`, or with the names of some cases; `--squares 0.5` takes half
 as many squares along each side as the table in docs/shells.md, `--membrane springs` the other membrane, `--bending
@@ -68,8 +68,8 @@ class Shell:
 
     Attributes
     ----------
-    builder : with all but the control.
-    moves : (node, axis, sign) of what is measured.
+    builder : builder of the model with its loads.
+    moves : (node, axis, sign) of each displacement that is measured.
     turned : nodes at the end of the strip whose normals are turned once, or none.
     """
 
@@ -80,7 +80,7 @@ class Shell:
 
 @dataclass(frozen=True)
 class Case:
-    """A benchmark: the shell, the squares of the table in docs/shells.md, and how far it moves by the reference."""
+    """A benchmark: the shell, the squares of the table in docs/shells.md, and the reference displacements."""
 
     shell: Callable[[int, int, dict], Shell]
     squares: tuple[int, int]
@@ -127,7 +127,7 @@ def slit_ring(a: int, b: int, kinds: dict) -> Shell:
         return radius * np.cos(angle), radius * np.sin(angle), 0 * u
 
     grid = Grid.on(ring, a, b)
-    with warnings.catch_warnings():  # that the lips are in one place and not joined is what is meant
+    with warnings.catch_warnings():  # the lips of the slit are in one place on purpose, and not joined
         warnings.filterwarnings("ignore", message="shell: nodes .* in one place")
         builder = built(grid, 21e6, 0.0, 0.03, kinds)
     builder.clamp(nodes=grid.at[:, 0].tolist())
@@ -209,11 +209,11 @@ def turned_once(model: Model, q: Tensor, end: tuple[int, ...]) -> Tensor:
 
 
 def measured(name: str, squares: float = 1.0, **kinds: str) -> tuple[np.ndarray, int]:
-    """Return how far a case's shell moves, as its references, and the Newton iterations that it took.
+    """Return the displacements of a case's shell, in the order of its references, and the number of Newton iterations.
 
     Parameters
     ----------
-    squares : along each side, in parts of those of the table.
+    squares : factor on the number of squares of the table along each side.
     kinds : `bending` and `membrane` of `add_shell`.
     """
     case = CASES[name]
@@ -234,7 +234,7 @@ def measured(name: str, squares: float = 1.0, **kinds: str) -> tuple[np.ndarray,
 
 
 def main() -> None:
-    """Print how far shells move, beside the references."""
+    """Print the displacements beside the references."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="default: all")
     parser.add_argument("--squares", type=float, default=1.0)

@@ -1,4 +1,4 @@
-"""What motors take in of tendons beyond what spools of one radius would: springs that keep them taut, play, winding."""
+"""Lengths of tendons that motors take in beyond plain spools: by springs that keep tendons taut, play, winding."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["LearnedPulls"]
 
 
 class LearnedPulls(nn.Module):
-    """Lengths of all tendons as a smooth function of all motors' angles; nothing as long as it is untrained.
+    """Lengths of all tendons as a smooth function of all motors' angles; zero as long as it is untrained.
 
     Parameters
     ----------
     columns, elements : numbers of motors and of tendons.
     width : of two hidden layers.
-    angle : what counts as one of an angle, in its unit; length : likewise of what is taken in [m].
+    angle : angle that counts as one, in the unit of the recordings; length : length for an output of one [m].
     """
 
     def __init__(self, columns: int, elements: int, width: int = 32, angle: float = 30.0, length: float = 1e-3):

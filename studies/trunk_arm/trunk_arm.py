@@ -6,10 +6,10 @@ The folder holds trunk_0g.npz, trunk_0g_other.npz and trunk_200g.npz: positions 
 motor_angles (T, 6) [degrees], 100 Hz. They are recordings of the trunk robot of Stanford's Autonomous Systems Lab
 (trunk-stack, MIT licence), and no part of this project.
 
-The arm is slow beside what it is made of, so constants and learned pulls are fitted to moments: a recording is cut into
-single frames, and each is compared with the equilibrium under its angles. What is reported is simulated in time, open
-loop from the first angles on, over whole recordings. Only the first 120 s of trunk_0g and all of trunk_0g_other are
-trained on. For trunk_200g the mass at the last disc is 0.2 kg more, and nothing else is changed.
+The arm moves slowly beside its own vibrations, so constants and learned pulls are fitted to moments: a recording is cut
+into single frames, and each is compared with the equilibrium under its angles. The errors that are reported are of
+simulations in time, open loop from the first angles on, over whole recordings. Only the first 120 s of trunk_0g and all
+of trunk_0g_other are trained on. For trunk_200g the mass at the last disc is 0.2 kg more, and nothing else is changed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from training.reports.predictions import predict_all
 
 FOLDER = Path(__file__).parent
 FILES = ("trunk_0g", "trunk_0g_other", "trunk_200g")
-TRAINED, EVERY, MOMENT = 12000, 5, 20  # frames of trunk_0g to train on; from step to step; from moment to moment
+TRAINED, EVERY, MOMENT = 12000, 5, 20  # frames: of trunk_0g to train on; from step to step; from moment to moment
 LAST_DISC = 0.06  # [kg] in scene.toml
 PAYLOAD = 0.2  # [kg]
 
@@ -45,7 +45,7 @@ def recorded(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 def write_recordings(path: Path, recordings: dict[str, dict[str, np.ndarray]]) -> None:
-    """Write moments to train on, three equal frames each, and whole recordings to report on, at 20 Hz."""
+    """Write moments to train on, each as three equal frames, and whole recordings to report on, at 20 Hz."""
     own, other, payload = (recordings[name] for name in FILES)
 
     def moments(key: str) -> np.ndarray:
@@ -68,7 +68,7 @@ def write_recordings(path: Path, recordings: dict[str, dict[str, np.ndarray]]) -
 
 
 def predicted(run: Path, split: str, mass: float = LAST_DISC, weights: str = "best") -> np.ndarray:
-    """Return discs (T, 3, 3) [m] in all frames of a recording, open loop, with some mass [kg] at the last one.
+    """Return the predicted discs (T, 3, 3) [m] in all frames of a recording, open loop, with a `mass` [kg] at the last.
 
     The first frames, up to the first step, are not predicted: they are NaN.
     """
