@@ -1,4 +1,4 @@
-"""What the examples share: their command line, running a scene file, and a straight rod to write to a file."""
+"""Functions that the examples share: their command line, running a scene file, and a straight rod for a file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["run", "start", "straight_rod"]
 
 
 def start(about: str | None, main: Callable[[], object], **others: Callable[..., object]) -> None:
-    """Do what the command line asks for: `main`, or another function by its name as an option, such as --geometry.
+    """Run the function that the command line asks for: `main`, or one of `others` by an option such as --geometry.
 
     Parameters
     ----------
-    about : what --help shows: the docstring of the example.
-    others : functions without arguments that options name, by the names of these.
+    about : text of --help: the docstring of the example.
+    others : functions without arguments, by the names of their options.
     """
     parser = argparse.ArgumentParser(
         description=about, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False

@@ -2,7 +2,7 @@
 
 Chambers push their ends apart with p A. Without other loads the bellow is an arc: its angle at the tip is
 L sum_k p_k A d_k / EI, d_k along the direction in which it bends, and its length L (1 + sum_k p_k A / EA). Both are
-printed beside what five pressures of one chamber give.
+printed beside the simulation, for five pressures in one chamber.
 
 `python -m examples.bellow.bellow` prints the table; `--geometry` writes bellow.txt anew.
 """
@@ -36,7 +36,7 @@ def angles_and_lengths(trajectory: Trajectory) -> tuple[np.ndarray, np.ndarray]:
 
 
 def expected() -> tuple[np.ndarray, np.ndarray]:
-    """Return both as closed forms have them."""
+    """Return the angles (B,) [rad] and lengths (B,) [m] by the closed forms."""
     document = load_scene(SCENE).document
     first, *others = document.chamber
     pressures = np.array(document.batch.randomize["chamber.0.pressure"].values)

@@ -65,7 +65,7 @@ def write_geometry(folder: Path = FOLDER, spacing: float = SPACING) -> Path:
 
 
 def rises(trajectory: Trajectory) -> list[np.ndarray]:
-    """Return for each jellyfish how far its top rose in each whole stroke [m]."""
+    """Return for each jellyfish the rise of its top in each whole stroke [m]."""
     time, z = trajectory.time.numpy(), trajectory.positions[:, :, TOP, 2].numpy()
     found = []
     for robot, frequency in enumerate(FREQUENCY[: z.shape[1]]):

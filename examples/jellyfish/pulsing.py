@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 FREQUENCY = (1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0)  # Hz
-AMPLITUDE = 1.0  # a contracted bell wants to be curved so much more, in parts of its curvature at rest
+AMPLITUDE = 1.0  # growth of the natural angles of a contracted bell, over those at rest
 
 
 def pulse(time: Tensor, model: Model, control: Control) -> Control:

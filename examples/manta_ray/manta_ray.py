@@ -61,7 +61,7 @@ def middles(trajectory: Trajectory) -> np.ndarray:
 
 
 def advances(trajectory: Trajectory) -> list[np.ndarray]:
-    """Return for each ray how far its middle came forward (+y) in each whole stroke, in body lengths."""
+    """Return for each ray the way of its middle forward (+y) in each whole stroke, in body lengths."""
     time, y = trajectory.time.numpy(), middles(trajectory)[:, :, 1]
     found = []
     for robot, frequency in enumerate(FREQUENCY[: y.shape[1]]):

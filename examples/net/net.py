@@ -7,8 +7,8 @@ of one robot: all that holds the disc is contact, cords against its surface and 
 Two numbers come out. At rest the net's force on the disc, as the contact report gives it, has to be the disc's weight,
 computed here from volume and density (measured: to 2e-6 of it after a second). And a heavier disc hangs lower, but by
 less than its weight is larger, as cords that are pulled across their own direction stiffen: 7.5, 9.9, 11.8 and 13.4 mm
-for one to four times 0.23 N. No surface gets into another by more than 0.22 mm at the impact, of 1 mm that the penalty
-has for its tolerance.
+for one to four times 0.23 N. Surfaces overlap by at most 0.22 mm, at the impact, where the penalty's tolerance is
+1 mm.
 
 `python -m examples.net.net` prints loads, sags and overlaps and draws net.png.
 """
@@ -49,14 +49,14 @@ GRAVITY = 9.81
 
 @dataclass(frozen=True)
 class Catch:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
-    loads : (B,) of the net on the disc at the end, over its weight.
-    asides : (B,) the sideways part of that force, over its weight.
-    sags : (B,) of the disc's middle below the net as built [m].
-    overlaps : (B,) largest of two surfaces in any step [m].
+    loads : (B,) upward force of the net on the disc at the end, over the disc's weight.
+    asides : (B,) the sideways part of that force, over the disc's weight.
+    sags : (B,) depth of the disc's middle below the net as built [m].
+    overlaps : (B,) largest overlap of two surfaces in any step [m].
     """
 
     loads: Tensor
@@ -83,7 +83,7 @@ def build(spacing: float) -> tuple[Model, list[int]]:
 
 
 def simulated(spacing: float = RADIUS / 4, dt: float = 2e-3, duration: float = 1.0) -> tuple[Trajectory, Catch]:
-    """Return the run and what came of it; the disc starts at rest."""
+    """Return the run and its results; the disc starts at rest."""
     model, disc = build(spacing)
     steps = round(duration / dt)
     integrator = ImplicitEuler(dt, max_substeps=16)

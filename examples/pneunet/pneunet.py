@@ -35,14 +35,14 @@ def write_geometry(path: Path = FOLDER / "actuator.txt", nodes: int = 51) -> Non
 
 
 def tip_angles(trajectory: Trajectory) -> np.ndarray:
-    """Return by how much the tangents at the tips have turned (B,) [rad]."""
+    """Return the angles by which the tangents at the tips have turned (B,) [rad]."""
     x = trajectory.positions[-1]
     last = (x[:, -1] - x[:, -2]).numpy()
     return np.arctan2(-last[:, 2], last[:, 0]) % (2 * math.pi)
 
 
 def imbalance(trajectory: Trajectory) -> float:
-    """Return the largest difference of a spring's moment and that of the loads beyond it, over the largest moment."""
+    """Return the largest difference of a spring's moment from that of the loads beyond it, over the largest moment."""
     scene = load_scene(SCENE)
     setup = scene.build(allow_code=True)
     model = setup.model

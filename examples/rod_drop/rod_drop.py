@@ -3,7 +3,7 @@
 A rod of 75 mm falls by 5 cm, lower end first. One of 2 MPa folds up on the floor, one of 2 GPa stays straight, turns
 and falls over. Each drops on four floors, smooth to rough: eight robots in one batch.
 
-What comes out is how far the middle of mass goes sideways. Only friction pushes that way, so on the smooth floor it
+The result is how far the centre of mass goes sideways. Only friction pushes that way, so on the smooth floor it
 stays where it was; on a rough one the lower end is held back while the rod tips over, and the middle goes ahead of it.
 In the end the floor carries the weight.
 
@@ -45,13 +45,13 @@ GRAVITY = 9.81
 
 @dataclass(frozen=True)
 class Drop:
-    """What came of a run.
+    """Results of a run.
 
     Attributes
     ----------
-    ways : (B,) of the middle of mass, sideways [m].
-    loads : (B,) that the floor carries at the end, over the weight.
-    overlaps : (B,) largest of the rod with the floor [m].
+    ways : (B,) sideways displacement of the centre of mass [m].
+    loads : (B,) load on the floor at the end, over the weight.
+    overlaps : (B,) largest overlap of the rod with the floor [m].
     """
 
     ways: Tensor
@@ -80,7 +80,7 @@ def simulated(nodes: int = 21, dt: float = 5e-4, duration: float = 0.5) -> tuple
 
 
 def measured(model: Model, trajectory: Trajectory) -> Drop:
-    """Return ways, loads and overlaps."""
+    """Return the results of a run."""
     mass = model.body.mass[: 3 * len(model.nodes) : 3]
     middles = (trajectory.positions[[0, -1], :, :, :2] * mass[:, None]).sum(2) / mass.sum()  # (2, B, 2)
     contact = trajectory.contact

@@ -86,7 +86,7 @@ def theory(sideways: float, forward: float, backward: float) -> float:
     normal = np.stack([-tangent[1], tangent[0]])
 
     def pushed(speed: float) -> float:
-        """Return how friction pushes a body ahead that goes at this speed."""
+        """Return the mean force of friction ahead on a body at this speed, over its weight."""
         velocity = tangent / tangent[0].mean() + np.array([[speed - 1], [0]])  # along the wave, which runs back
         velocity /= np.linalg.norm(velocity, axis=0)
         along, across = (velocity * tangent).sum(0), (velocity * normal).sum(0)

@@ -26,7 +26,7 @@ SIDES = ("east", "north", "west", "south")
 
 
 def write_files(folder: Path = FOLDER, nodes: int = 16) -> None:
-    """Write a rod that hangs down, and for each tendon what its motor takes in: a sine that fades in."""
+    """Write a rod that hangs down, and for each tendon the length that its motor takes in: a sine that fades in."""
     write_dismech(folder / "arm.txt", straight_rod(LENGTH, nodes, (0.0, 0.0, -1.0)))
     time = np.linspace(0, 3 * PERIOD, 151)
     for k, side in enumerate(SIDES):
@@ -37,7 +37,7 @@ def write_files(folder: Path = FOLDER, nodes: int = 16) -> None:
 
 
 def radii(trajectory: Trajectory) -> np.ndarray:
-    """Return how far the tip is from where it hangs in the last turn (frames,) [m]."""
+    """Return the horizontal distances of the tip from where it hangs, in the last turn (frames,) [m]."""
     last = trajectory.time > 2 * PERIOD
     return np.linalg.norm(trajectory.positions[last, 0, -1, :2].numpy(), axis=1)
 
