@@ -177,7 +177,7 @@ def guesses(rows: Sequence[Row], figures: Sequence[dict[str, Any]]) -> Iterator[
 def profiles(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the table of what steps launch, and the kernels that take longest.
 
-    A recorded step has no gaps between launches: the time at work is the least that it could take.
+    Without gaps between launches a step would take its time at work: recording a step cannot gain more than that.
     """
     yield "| | B | who | wall [ms] | launches | at work [ms] | gaps [ms] | longest gap [ms] | wall / at work |"
     yield "|---|---|---|---|---|---|---|---|---|"

@@ -63,7 +63,7 @@ def stepped(batch: int, steps: int, tolerance: float = RELATIVE_TOLERANCE) -> tu
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
-    """Return what is to be measured."""
+    """Return the one job."""
     batch, steps = (8, 4) if quick else (256, 100)
     return [Job("thrown", "contact: thrown rods", batch, "eager, cpu", {"batch": batch, "steps": steps})]
 

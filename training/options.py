@@ -28,7 +28,7 @@ IN_WORDS = {  # regular expressions of pydantic's phrases, and the words that ta
 
 
 def faults(error: ValidationError, document: type[BaseModel]) -> str:
-    """Return the faults that pydantic found in a document, in one line: of each the field, what it expects and got."""
+    """Return the faults that pydantic found in a document, in one line: each with its field and what was expected."""
     found = []
     for fault in error.errors():
         # tags of unions, such as "(Robot)", are no keys of the document

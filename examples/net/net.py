@@ -7,8 +7,8 @@ of one robot: all that holds the disc is contact, cords against its surface and 
 Two numbers come out. At rest the net's force on the disc, as the contact report gives it, has to be the disc's weight,
 computed here from volume and density (measured: to 2e-6 of it after a second). And a heavier disc hangs lower, but by
 less than its weight is larger, as cords that are pulled across their own direction stiffen: 7.5, 9.9, 11.8 and 13.4 mm
-for one to four times 0.23 N. Surfaces overlap by at most 0.22 mm, at the impact, where the penalty's tolerance is
-1 mm.
+for one to four times 0.23 N. At the impact surfaces overlap by 0.22 mm at most, of the 1 mm that is the penalty's
+tolerance.
 
 `python -m examples.net.net` prints loads, sags and overlaps and draws net.png.
 """

@@ -6,7 +6,7 @@ deeper the higher the robot's number, and the canopy gives way under them: lines
 against the lower one, with friction. Canopy, ropes and payload are one part of the robot, each line is another.
 
 There are two results. No node of a line ever gets to the other side: the least of its signed distances to the cloth, in
-all stored frames, is the radius of the line and half the thickness of the cloth, less the overlap that a penalty needs.
+all stored frames, is at least the line's radius and half the cloth's thickness, less the overlap that a penalty needs.
 And at rest the contact's force on the lines balances the push on them: the pull at their ends, from the elastic forces
 there, and their weight.
 

@@ -104,7 +104,7 @@ def build(friction: Sequence[float], waves: Sequence[float], **options) -> Model
     builder.add_force(forces.MassDamping(DAMPING))
     each = torch.tensor(np.array([magnetisation(wave) for wave in waves]))
     builder.add_force(magnetics.Magnetic(each, magnetics.Rotating(FIELD, FREQUENCY)))
-    # contact counts from the rod's surface, and the page's from its nodes: so the floor is a radius deeper
+    # contact counts from a rod's surface: with the floor a radius deeper, a node touches at z = 0
     floor = HalfSpace((0.0, 0.0, -RADIUS), (0.0, 0.0, 1.0))
     mu = torch.tensor(friction, dtype=torch.float64)[:, None]
     law = (Barrier(STIFFNESS, GAP), Friction(mu, SLIP_VELOCITY))

@@ -6,10 +6,11 @@ The folder holds trunk_0g.npz, trunk_0g_other.npz and trunk_200g.npz: positions 
 motor_angles (T, 6) [degrees], 100 Hz. They are recordings of the trunk robot of Stanford's Autonomous Systems Lab
 (trunk-stack, MIT licence), and no part of this project.
 
-The arm moves slowly beside its own vibrations, so constants and learned pulls are fitted to moments: a recording is cut
-into single frames, and each is compared with the equilibrium under its angles. The errors that are reported are of
-simulations in time, open loop from the first angles on, over whole recordings. Only the first 120 s of trunk_0g and all
-of trunk_0g_other are trained on. For trunk_200g the mass at the last disc is 0.2 kg more, and nothing else is changed.
+The arm moves so slowly that it is nearly in equilibrium. So constants and learned pulls are fitted to moments: a
+recording is cut into single frames, and each is compared with the equilibrium under its angles. The errors that are
+reported are of simulations in time, open loop from the first angles on, over whole recordings. Only the first 120 s of
+trunk_0g and all of trunk_0g_other are trained on. For trunk_200g the mass at the last disc is 0.2 kg more, and nothing
+else is changed.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ class Data(Table):
     Attributes
     ----------
     path : file or folder, as `training.data.read` takes it; relative to the working directory.
-    train, eval : names of the splits of an archive, or subfolders. A file of one kind of recordings (.csv, .h5, .pkl)
-        has none, nor has a folder that holds such files itself: leave both out; then there is no evaluation set.
+    train, eval : names of the splits to train on and to evaluate on: keys of an archive, or subfolders. A file without
+        splits (.csv, .h5, .pkl) has none, nor has a folder that holds such files itself: leave both out; then there is
+        no evaluation set.
     inputs : names of what was recorded along with the motion: columns of tables, keys of archives.
     pieces : cut recordings into pieces of so many seconds; None leaves them whole.
     options : further arguments of the reader, e.g. {dt = 0.01} for pickles.

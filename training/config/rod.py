@@ -21,7 +21,7 @@ class Robot(Table):
         "direction", too: the rod leaves the last node exactly along the gripped edge.
     hold_twist : whether edges between gripped nodes are kept from turning about themselves.
     linear_density : [kg/m]. Positions cannot tell it: it sets the scale of all forces.
-    bending, twisting : EI [N m^2] and GJ [N m^2] to start from; stretching : EA [N].
+    bending : EI to start from [N m^2]; twisting : GJ to start from [N m^2]; stretching : EA [N].
     relaxation_time : of bending and twisting [s] (Kelvin-Voigt); drag : force per length and velocity [Pa s].
     hysteresis : bending stiffness of strands that rub on each other, before they slide, as a share of `bending`;
         their state is not measured, so a window begins as if they had never slid.
@@ -50,7 +50,8 @@ class Simulation(Table):
     ----------
     integrator : "implicit_euler", "implicit_midpoint" or "newmark".
     substeps : steps between two frames.
-    force_tolerance : largest residual of a step [N], at most 1; relative_tolerance : the same over the acting forces.
+    force_tolerance : largest residual of a step [N], at most 1.
+    relative_tolerance : largest residual of a step over the size of the acting forces.
     max_substeps : most parts that a failing step is divided into.
     compile : whether to compile what steps evaluate: true, false, or "auto", where the fit is long enough to gain.
     """

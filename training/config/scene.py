@@ -32,13 +32,13 @@ class SceneRobot(Table):
 
 
 class Marker(Table):
-    """Where a marker sits: exactly one of a node, an edge, a triangle or a clamp.
+    """Place of a marker: exactly one of a node, an edge, a triangle or a clamp.
 
     Attributes
     ----------
     node : at this node.
     edge : on this rod edge (numbers as `torchdismech check` counts them), the share `at` of the way along it.
-    triangle : on this triangle; `weights` of its three corners add up to 1.
+    triangle : on this triangle, at the mean of its three corners by `weights`, which add up to 1.
     clamp : fixed to this clamp: at the mean of its nodes, plus `offset`.
     offset : vector to the marker from there [m]: on an edge in its material frame (along tangent, first and second
         director: a disc on a rod), on a triangle its height alone as [0, 0, height], at a clamp in the world's axes at
@@ -76,8 +76,9 @@ class Markers(Table):
     ----------
     points : where each marker sits; without it, at all nodes in their order.
     nodes : the nodes that markers sit at, as a short form of `points`.
-    position, rotation : position [m] of the scene's origin and rotation vector (axis times angle) [rad] of its axes, in
-        the recordings' frame. Both may be trained, as the constants "markers.position" and "markers.rotation".
+    position : of the scene's origin in the recordings' frame [m]. May be trained, as the constant "markers.position".
+    rotation : of the scene's axes in the recordings' frame, axis times angle [rad]. May be trained, as the constant
+        "markers.rotation".
     """
 
     points: Annotated[list[Marker], Field(min_length=1)] | None = None

@@ -18,8 +18,8 @@ class Loss(Table):
 
     Attributes
     ----------
-    scale : the distance at which the one becomes the other [m]: about the noise of the markers; it also sets how much
-        measurements weigh against priors.
+    scale : distance at which the loss turns from quadratic to linear [m]: about the noise of the markers. It also sets
+        how much measurements weigh against priors.
     """
 
     scale: float = Field(1e-3, gt=1e-9, le=1e3)
@@ -30,7 +30,8 @@ class Noise(Table):
 
     Attributes
     ----------
-    position, velocity : standard deviations on free nodes [m], [m/s]; for a velocity, windows start from two frames.
+    position : standard deviation on the positions of free nodes [m].
+    velocity : standard deviation on their velocities [m/s]; it needs windows that start from two frames.
     """
 
     position: float = Field(0.0, ge=0, le=10)

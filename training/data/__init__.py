@@ -140,7 +140,7 @@ def _natural(file: Path) -> list[tuple[int, str]]:
 
 
 def _called(reader: Callable[..., Any], path: Path, options: dict[str, Any]) -> Any:
-    """Return what a reader returns for a file; refuse options that it does not have, or the lack of those it needs."""
+    """Call a reader on a file and return its result; refuse options that it does not have, or missing ones."""
     own = {name: p for name, p in inspect.signature(reader).parameters.items() if name != "path"}
     unknown = [name for name in options if name not in own]
     if unknown:

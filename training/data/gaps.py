@@ -54,7 +54,7 @@ def _kept(track: np.ndarray, seen: np.ndarray, reach: float, rules: Rules, name:
 
 
 def _between(kept: np.ndarray) -> np.ndarray:
-    """Return where a frame that is not kept has kept ones before and after, (T, N) bool."""
+    """Return the frames that are not kept and have kept ones before and after, (T, N) bool."""
     before = np.logical_or.accumulate(kept, axis=0)
     after = np.logical_or.accumulate(kept[::-1], axis=0)[::-1]
     return ~kept & before & after

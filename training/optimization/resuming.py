@@ -32,7 +32,7 @@ class Plain(BaseModel):
 
 
 class Progress(Plain):
-    """Where a fit stands; all of it goes into checkpoints.
+    """Progress of a fit; all of it goes into checkpoints.
 
     Attributes
     ----------
