@@ -107,16 +107,19 @@ class Validation:
         return errors_of(self.system, recordings, open_loop), open_loop
 
     def learned_share(self, predicted: OpenLoop) -> float | None:
-        """Return the ratio of learned to elastic forces half-way through the held-out recordings; None without."""
-        if not self.system.measured:
+        """Return the ratio of learned to elastic forces half-way through the held-out recordings.
+
+        None without learned terms, without measured starts, and where fewer than two frames are predicted.
+        """
+        given, frames = self.system.given, self.held_out.frames
+        if not self.system.measured or frames < given + 2:
             return None
-        middle, every = max(2, self.held_out.frames // 2), torch.arange(len(self.held_out), device="cpu")
+        middle, every = max(given, (frames - 1) // 2), torch.arange(len(self.held_out), device="cpu")
         # at predicted frames: measured ones stretch by the noise of markers, and elastic forces would be all noise
-        frames = gather(self.held_out, every, torch.full_like(every, middle - 2), 2)
+        positions = predicted.positions[:, middle - given : middle - given + 2]
         places = {name: value[:, middle] for name, value in self.system.history(self.held_out).items()}
-        return self.system.learned_share(
-            frames.replace(positions=predicted.positions[:, middle - 2 : middle], history=places)
-        )
+        window = gather(self.held_out, every, torch.full_like(every, middle), 2)
+        return self.system.learned_share(window.replace(positions=positions, history=places))
 
 
 def is_better(errors: Errors, progress: Progress) -> bool:
