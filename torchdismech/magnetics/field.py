@@ -31,8 +31,8 @@ class Field(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the field's constants for print: their numbers, or their shapes where these are many."""
-        found = {name: getattr(self, name) for name in self.per_robot}
-        numbers = {name: value for name, value in found.items() if value is not None}
+        constants = {name: getattr(self, name) for name in self.per_robot}
+        numbers = {name: value for name, value in constants.items() if value is not None}
         return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in numbers.items())
 
     def at(self, time: Tensor) -> Tensor:
@@ -78,5 +78,5 @@ def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
     """Return the gradient (B, E, 3) of each value (B, E) by the position of the same element; zeros without any."""
     if not values.requires_grad:
         return torch.zeros_like(by)
-    (found,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(by) if found is None else found
+    (gradient,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(by) if gradient is None else gradient

@@ -58,14 +58,14 @@ def _warn_of_sources(gradient: Tensor) -> None:
     size = SOURCES * gradient.abs().amax((1, 2))
     trace = gradient.diagonal(dim1=1, dim2=2).sum(1)
     odd = 0.5 * (gradient - gradient.mT)
-    found = []
+    sources = []
     if bool((trace.abs() > size).any()):
-        found.append(f"a trace of {trace[trace.abs().argmax()].item():.3g} T/m, a divergence")
+        sources.append(f"a trace of {trace[trace.abs().argmax()].item():.3g} T/m, a divergence")
     if bool((odd.abs().amax((1, 2)) > size).any()):
-        found.append(f"an antisymmetric part of up to {odd.abs().max().item():.3g} T/m, a curl")
-    if found:
+        sources.append(f"an antisymmetric part of up to {odd.abs().max().item():.3g} T/m, a curl")
+    if sources:
         warn(
-            f"Gradient.gradient: has {' and '.join(found)}; a static field where no current flows has neither: "
+            f"Gradient.gradient: has {' and '.join(sources)}; a static field where no current flows has neither: "
             "expected a symmetric matrix dB_i/dx_j whose diagonal adds up to zero. Take (G + G^T) / 2 less a third of "
             "its trace on the diagonal, or a Field of your own if that is meant",
             UserWarning,
@@ -81,13 +81,13 @@ class Learned(Field):
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""
-        found = self.module(position, time)
-        if found.shape != position.shape:
+        field = self.module(position, time)
+        if field.shape != position.shape:
             raise InputError(
                 f"magnetic field: {type(self.module).__name__} has to return (B, E, 3) = {tuple(position.shape)}, got "
-                f"{tuple(found.shape)}"
+                f"{tuple(field.shape)}"
             )
-        return found
+        return field
 
 
 def field_of(value) -> Field:

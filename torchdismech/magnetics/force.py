@@ -83,11 +83,11 @@ class Magnetised(Force):
         what : the word for the elements in messages.
         """
         super().bind(body)
-        given = self.magnetisation.shape[1]
-        if given not in (1, stencil.count):
+        rows = self.magnetisation.shape[1]
+        if rows not in (1, stencil.count):
             raise InputError(
                 f"{type(self).__name__}.magnetisation: expected one row, or one of each of the {stencil.count} {what}, "
-                f"got {given}"
+                f"got {rows}"
             )
         corners = body.nodes[torch.as_tensor(nodes, device="cpu")].detach()  # (E, k, 3)
         size = torch.linalg.vector_norm(corners - corners.roll(1, 1), dim=-1).amax(1)
@@ -108,7 +108,7 @@ class Magnetised(Force):
         """Return the components (3, E, 1 or B) of the magnetisation along the axes of the frames at rest [A/m]."""
         return (self.magnetisation.unsqueeze(1) * self._turns).sum(-1).permute(1, 2, 0).contiguous()
 
-    def _given(self, state: State, elapsed: float | Tensor | None) -> Tensor:
+    def _field_or_time(self, state: State, elapsed: float | Tensor | None) -> Tensor:
         """Return a uniform field (3, 1, B) at the time at which forces are evaluated; else that time (B,)."""
         if self.now.field is not None:
             return self.now.field.t().unsqueeze(1).contiguous()
@@ -155,8 +155,8 @@ class Magnetised(Force):
         dofs, variables = self._dofs(), self.term.stencil.variables
         into = np.zeros((len(dofs), len(variables), dofs.shape[1]))
         for k, variable in enumerate(variables):
-            for own, signs in variable:
-                into[:, k] += signs[:, None] * (dofs == own[:, None])
+            for dof, signs in variable:
+                into[:, k] += signs[:, None] * (dofs == dof[:, None])
         return torch.as_tensor(into, device="cpu")
 
 
@@ -199,7 +199,7 @@ class Magnetic(Magnetised):
         count = self.body.n_edges
         volume = batch_last(self.body.edge_area * self.body.edge_length).contiguous()
         anchors = (x[:, :count].permute(2, 1, 0).contiguous() for x in (state.tangent, state.director))
-        fixed = (volume, *anchors, self._by_frame(), self._given(state, elapsed))
+        fixed = (volume, *anchors, self._by_frame(), self._field_or_time(state, elapsed))
         return TermConstants((None,), volume, None, fixed)
 
     def _dofs(self) -> np.ndarray:
@@ -215,9 +215,9 @@ def _refuse_odd_field(field: Field, position: Tensor) -> None:
     if field.uniform or is_own(field):
         return
     robots = max(places_by_batch_size(field), default=1)
-    found = field(position.expand(robots, -1, -1), position.new_zeros(robots))
-    if not isinstance(found, Tensor) or found.shape[1:] != position.shape:
-        got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    value = field(position.expand(robots, -1, -1), position.new_zeros(robots))
+    if not isinstance(value, Tensor) or value.shape[1:] != position.shape:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         expected = f"(B, E, 3), such as {(robots, *position.shape)}"
         raise InputError(f"{type(field).__name__}: forward(position, time) has to return {expected}, got {got}")
 
@@ -252,7 +252,7 @@ class MagneticShells(Magnetised):
         """Return the term's constants in a step from `state`, with forces evaluated `elapsed` [s] later (None: 0)."""
         # the body stores the thickness only as the contact radius of faces, which is half of it
         volume = batch_last(2 * self.body.face_contact_radius * self.body.face_area).contiguous()
-        fixed = (volume, self._plane, self._by_frame(), self._given(state, elapsed))
+        fixed = (volume, self._plane, self._by_frame(), self._field_or_time(state, elapsed))
         return TermConstants((None,), volume, None, fixed)
 
     def _dofs(self) -> np.ndarray:

@@ -40,11 +40,11 @@ class _Magnet(Field):
         r dB / scale = 3 (m n) + 3 mn (I - 5 n n^T),
         r^2 d2(p . B) / scale = 3 (m p) - 15 [pn (m n) + mn (p n) + mp n n^T] + 105 mn pn n n^T + (3 mp - 15 mn pn) I.
         """
-        n, m, over, scale = self._local(position, time)
+        n, m, inverse_r, scale = self._local(position, time)
         mn = _dot(m, n)
         eye = torch.eye(3, dtype=n.dtype, device=n.device)
         along = outer(n, n)
-        slope = (3 * scale * over).unsqueeze(-1)
+        slope = (3 * scale * inverse_r).unsqueeze(-1)
         gradient = slope * (_both(m, n) + mn.unsqueeze(-1) * (eye - 5 * along))
         field = scale * (3 * mn * n - m)
         if moment is None:
@@ -53,7 +53,7 @@ class _Magnet(Field):
         mn = mn.unsqueeze(-1)
         mixed = _both(m, moment) - 5 * (pn * _both(m, n) + mn * _both(moment, n) + mp * along)
         alike = (mp - 5 * mn * pn) * eye + 35 * mn * pn * along
-        return field, gradient, slope * over.unsqueeze(-1) * (mixed + alike)
+        return field, gradient, slope * inverse_r.unsqueeze(-1) * (mixed + alike)
 
     def warn_of_near(self, position: Tensor, size: Tensor, what: str) -> None:
         """Warn of elements nearer to the magnet than their own length.
@@ -79,9 +79,9 @@ class _Magnet(Field):
         """Return directions n and the moment, both (B, E, 3), and 1 / r and mu0 / (4 pi r^3), both (B, E, 1)."""
         moment, center = self.magnet(time)
         arm = position - center.unsqueeze(-2)
-        over = 1 / torch.linalg.vector_norm(arm, dim=-1, keepdim=True)
-        n = arm * over
-        return n, moment.unsqueeze(-2).expand_as(n), over, self.MU0_OVER_4_PI * over**3
+        inverse_r = 1 / torch.linalg.vector_norm(arm, dim=-1, keepdim=True)
+        n = arm * inverse_r
+        return n, moment.unsqueeze(-2).expand_as(n), inverse_r, self.MU0_OVER_4_PI * inverse_r**3
 
 
 class Dipole(_Magnet):

@@ -29,11 +29,11 @@ def of_times(rows, count: int, what: str) -> Tensor:
 
 def between(times: Tensor, rows: Tensor, time: Tensor) -> Tensor:
     """Return vectors (B, 3) at times (B,), linear between rows (T, 3) or (T, B, 3) and held at their ends."""
-    whole = rows if rows.dim() == 3 else rows.unsqueeze(1)
-    robot = torch.arange(len(time), device=time.device) % whole.shape[1]
+    per_robot = rows if rows.dim() == 3 else rows.unsqueeze(1)
+    robot = torch.arange(len(time), device=time.device) % per_robot.shape[1]
     last = len(times) - 1
     after = torch.searchsorted(times, time.detach().contiguous()).clamp(min(1, last), last)
     before = (after - 1).clamp_min(0)
     span = torch.where(after > before, times[after] - times[before], 1.0)
     share = ((time - times[before]) / span).clamp(0, 1)
-    return torch.lerp(whole[before, robot], whole[after, robot], share.unsqueeze(1))
+    return torch.lerp(per_robot[before, robot], per_robot[after, robot], share.unsqueeze(1))

@@ -66,36 +66,37 @@ class MagneticShellStencil(Stencil):
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the energy density w (F, B), as a tuple of one strain."""
-        _, plane, magnetisation, given = constants
+        _, plane, magnetisation, field_or_time = constants
         triangle = _Triangle(local, plane, magnetisation)
-        value = Vec3(*given) if self.field.uniform else _by_components(self.field(_middle(local), given))
-        return (triangle.density(value),)
+        if self.field.uniform:
+            return (triangle.density(Vec3(*field_or_time)),)
+        return (triangle.density(_by_components(self.field(_middle(local), field_or_time))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w, its gradient, and the function of its weighted second derivatives."""
-        _, plane, magnetisation, given = constants
+        _, plane, magnetisation, field_or_time = constants
         triangle = _Triangle(local, plane, magnetisation)
         if self.field.uniform:
-            return _in_uniform_field(triangle, Vec3(*given))
-        return _in_space(triangle, self.field, _middle(local), given)
+            return _in_uniform_field(triangle, Vec3(*field_or_time))
+        return _in_space(triangle, self.field, _middle(local), field_or_time)
 
 
 class _Triangle:
     """Triangles at a state: f1, f2, frame and magnetisation, in the symbols of the module's docstring.
 
-    `inverse` is 1 / J, `over` is 1 / s, and `plane` has the coefficients p0, p1, p2 of `plane_coordinates`.
+    `inverse_area` is 1 / J, `inverse_s` is 1 / s, and `plane` has the coefficients p0, p1, p2 of `plane_coordinates`.
     """
 
     def __init__(self, local: list[Tensor], plane: Tensor, magnetisation: Tensor):
         e1, e2 = Vec3(*local[:3]), Vec3(*local[3:6])
         self.plane = plane
         self.f1, self.f2 = e1.times(plane[0]), e1.times(plane[1]) + e2.times(plane[2])
-        crossed = self.f1.cross(self.f2)
-        area = torch.sqrt(crossed.dot(crossed))
-        self.inverse = 1 / area
-        self.n = crossed.times(self.inverse)
+        normal = self.f1.cross(self.f2)
+        area = torch.sqrt(normal.dot(normal))
+        self.inverse_area = 1 / area
+        self.n = normal.times(self.inverse_area)
         self.g = self.f1 + self.f2.cross(self.n)
-        self.over = 1 / torch.sqrt(self.g.dot(self.g))
+        self.inverse_s = 1 / torch.sqrt(self.g.dot(self.g))
         self.r1, self.r2, self.r3 = magnetisation
         self.a = self.f1.times(self.r1) + self.f2.times(self.r2)
         self.b = self.f2.times(self.r1) - self.f1.times(self.r2)
@@ -103,7 +104,7 @@ class _Triangle:
     def magnetisation(self) -> Vec3:
         """Return the magnetisation R r as it is carried now."""
         in_plane = self.g.times(self.r1) + self.n.cross(self.g).times(self.r2)
-        return in_plane.times(self.over) + self.n.times(self.r3)
+        return in_plane.times(self.inverse_s) + self.n.times(self.r3)
 
     def density(self, field: Vec3) -> Tensor:
         """Return w (F, B) in a field at the triangles."""
@@ -112,11 +113,11 @@ class _Triangle:
     def slopes(self, field: Vec3) -> Pair:
         """Return the derivatives of w by e1 and e2; they are linear in the field."""
         total, by_total = self._numerator(field)
-        share = total * self.over**3
-        tilt = self._lifted(self._beside(field), self.r3 * self.inverse)
+        share = total * self.inverse_s**3
+        tilt = self._area_gradient(self._in_plane(field), self.r3 * self.inverse_area)
         size = (self.g, self.n.cross(self.g))  # half the gradient of s^2
-        by_f = [z.times(share) - t.times(self.over) - n for z, t, n in zip(size, by_total, tilt, strict=True)]
-        return self._by_sides((by_f[0], by_f[1]))
+        by_f = [z.times(share) - t.times(self.inverse_s) - n for z, t, n in zip(size, by_total, tilt, strict=True)]
+        return self._vectors_by_sides((by_f[0], by_f[1]))
 
     def curvatures(self, field: Vec3) -> dict[tuple[int, int], Tensor]:
         """Return the second derivatives of w by the six components of (e1, e2): {(i, j): (F, B)} for i <= j.
@@ -126,27 +127,27 @@ class _Triangle:
         derivatives by f1, f2 to those by e1, e2 before the products are formed.
         """
         total, by_total = self._numerator(field)
-        square, cubed = self.inverse * self.inverse, self.over**3
-        around = -(field.cross(self.b).times(self.over) + field.times(self.r3))  # w = n . around - a . B / s
-        up, beside = self.n.dot(around), self._beside(around)
-        tilting = total * cubed * self.inverse - up * square  # coefficient of dN^T (1 - n n^T) dN
-        turning = -self.over * self.inverse  # coefficient of the mixed derivatives of n . (B x b), by N and by b
+        square, cubed = self.inverse_area * self.inverse_area, self.inverse_s**3
+        around = -(field.cross(self.b).times(self.inverse_s) + field.times(self.r3))  # w = n . around - a . B / s
+        up, in_plane = self.n.dot(around), self._in_plane(around)
+        tilting = total * cubed * self.inverse_area - up * square  # coefficient of dN^T (1 - n n^T) dN
+        # coefficient of the mixed derivatives of n . (B x b), by N and by b
+        turning = -self.inverse_s * self.inverse_area
         turned, weights = self.n.cross(field), (-self.r2, self.r1)
-        size, along = (self.g, self.n.cross(self.g)), self._lifted(self.n, 1.0)
-        lifted, h = self._lifted(beside, -square), (self.f2, -self.f1)
-        share = 1.5 * total * self.over * self.over
+        size, along = (self.g, self.n.cross(self.g)), self._area_gradient(self.n, 1.0)
+        tilt, h = self._area_gradient(in_plane, -square), (self.f2, -self.f1)
+        share = 1.5 * total * self.inverse_s * self.inverse_s
         u = (by_total[0] - size[0].times(share), by_total[1] - size[1].times(share))
         z = tuple(
-            v - a.times(0.5 * tilting) - turned.times(turning * w)
-            for v, a, w in zip(lifted, along, weights, strict=True)
+            v - a.times(0.5 * tilting) - turned.times(turning * w) for v, a, w in zip(tilt, along, weights, strict=True)
         )
-        size, u, along, z, h = (self._by_sides(pair) for pair in (size, u, along, z, h))  # type: ignore[arg-type]
-        weights = self._numbers_by_sides(weights)
+        size, u, along, z, h = (self._vectors_by_sides(pair) for pair in (size, u, along, z, h))  # type: ignore[arg-type]
+        weights = self._scalars_by_sides(weights)
         p0, p1, p2 = self.plane
-        own = total * cubed
-        metric = {(0, 0): own * (p0 * p0 + p1 * p1), (0, 1): own * p1 * p2, (1, 1): own * p2 * p2}
+        stretching = total * cubed
+        metric = {(0, 0): stretching * (p0 * p0 + p1 * p1), (0, 1): stretching * p1 * p2, (1, 1): stretching * p2 * p2}
         # the v of K(v), in the block by e1 and e2
-        twisted = (beside.times(self.inverse) + self.n.times(own)).times(p0 * p2)
+        twisted = (in_plane.times(self.inverse_area) + self.n.times(stretching)).times(p0 * p2)
         blocks = {}
         for i, j in ((0, 0), (0, 1), (1, 1)):
             straight = metric[i, j] + tilting * h[i].dot(h[j])
@@ -168,25 +169,25 @@ class _Triangle:
         """Return T and its derivatives by f1 and f2."""
         around = field.cross(self.b)
         turned = self.n.cross(field)
-        tilt = self._lifted(self._beside(around), self.inverse)
+        tilt = self._area_gradient(self._in_plane(around), self.inverse_area)
         by_f1 = field.times(self.r1) + tilt[0] - turned.times(self.r2)
         by_f2 = field.times(self.r2) + tilt[1] + turned.times(self.r1)
         return self.a.dot(field) + self.n.dot(around), (by_f1, by_f2)
 
-    def _beside(self, v: Vec3) -> Vec3:
+    def _in_plane(self, v: Vec3) -> Vec3:
         """Return the component of v in the triangle's plane."""
         return v - self.n.times(self.n.dot(v))
 
-    def _lifted(self, v: Vec3, scale: Tensor | float) -> Pair:
+    def _area_gradient(self, v: Vec3, scale: Tensor | float) -> Pair:
         """Return scale L(v), where L(v) is the derivative of N . v by f1 and f2."""
         return self.f2.cross(v).times(scale), v.cross(self.f1).times(scale)
 
-    def _by_sides(self, by_f: Pair) -> Pair:
+    def _vectors_by_sides(self, by_f: Pair) -> Pair:
         """Return derivatives by e1 and e2 from vectors of derivatives by f1 and f2 (chain rule)."""
         return by_f[0].times(self.plane[0]) + by_f[1].times(self.plane[1]), by_f[1].times(self.plane[2])
 
-    def _numbers_by_sides(self, by_f: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """As `_by_sides`, with one number (F, B) by f1 and one by f2 in place of the vectors."""
+    def _scalars_by_sides(self, by_f: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """As `_vectors_by_sides`, with one scalar (F, B) by f1 and one by f2 in place of the vectors."""
         return by_f[0] * self.plane[0] + by_f[1] * self.plane[1], by_f[1] * self.plane[2]
 
 

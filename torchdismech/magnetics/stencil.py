@@ -59,19 +59,19 @@ class MagneticStencil(Stencil):
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the energy density w (E, B), as a tuple of one strain."""
-        _, tangent, director, magnetisation, given = constants
+        _, tangent, director, magnetisation, field_or_time = constants
         edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
-            return (edge.density(Vec3(*given)),)
-        return (edge.density(_by_components(self.field(_middle(local), given))),)
+            return (edge.density(Vec3(*field_or_time)),)
+        return (edge.density(_by_components(self.field(_middle(local), field_or_time))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w, its gradient, and the function of its weighted second derivatives."""
-        _, tangent, director, magnetisation, given = constants
+        _, tangent, director, magnetisation, field_or_time = constants
         edge = _Edge(local, tangent, director, magnetisation)
         if self.field.uniform:
-            return _in_uniform_field(edge, Vec3(*given))
-        return _in_space(edge, self.field, _middle(local), given)
+            return _in_uniform_field(edge, Vec3(*field_or_time))
+        return _in_space(edge, self.field, _middle(local), field_or_time)
 
 
 class _Edge:
@@ -90,24 +90,24 @@ class _Edge:
 
     def slopes(self, field: Vec3) -> tuple[Vec3, Tensor]:
         """Return the derivatives of w by e and theta; they are linear in the field."""
-        along = field.dot(self.t)
+        field_along = field.dot(self.t)
         torque = self.t.dot(self.across.cross(field))
         # the parts of both terms along t cancel, so they are left out
-        couple = self.across.times(along) - (field - self.t.times(along)).times(self.along)
+        couple = self.across.times(field_along) - (field - self.t.times(field_along)).times(self.along)
         return couple.times(self.inverse) - self.turn.times(torque), -torque
 
     def curvatures(self, field: Vec3) -> tuple[list[Tensor], Vec3, Tensor]:
         """Return the second derivatives of w: by e (xx, xy, xz, yy, yz, zz), by e and theta, by theta."""
         t, across = self.t, self.across
-        along = field.dot(t)
-        beside = field - t.times(along)
+        field_along = field.dot(t)
+        field_across = field - t.times(field_along)
         both = across.dot(field)
         torque = t.dot(across.cross(field))
-        mixed = across.cross(t).times(along * self.inverse)
+        mixed = across.cross(t).times(field_along * self.inverse)
         square = self.inverse * self.inverse
-        parallel = self.along * along
-        straight = outer_sym(t, across.times(2 * along) + t.times(parallel) - beside.times(2 * self.along))
-        skewed = outer_sym(across, beside)
+        parallel = self.along * field_along
+        straight = outer_sym(t, across.times(2 * field_along) + t.times(parallel) - field_across.times(2 * self.along))
+        skewed = outer_sym(across, field_across)
         turned = outer_sym(
             self.turn, mixed.times(2) - self.turn.times(both) - self.frame.twice_mean().times(torque * self.inverse)
         )

@@ -126,17 +126,17 @@ class Timed(Uniform):
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""
-        given = self.function(time)
+        returned = self.function(time)
         try:
-            found = torch.as_tensor(given, dtype=time.dtype, device=time.device)
+            field = torch.as_tensor(returned, dtype=time.dtype, device=time.device)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3) numbers, got "
-                f"{given!r:.80} ({error})"
+                f"{returned!r:.80} ({error})"
             ) from error
-        if found.shape not in ((3,), (len(time), 3)):
+        if field.shape not in ((3,), (len(time), 3)):
             raise InputError(
                 f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3), got "
-                f"{tuple(found.shape)}"
+                f"{tuple(field.shape)}"
             )
-        return found.expand(len(time), 3)
+        return field.expand(len(time), 3)
