@@ -23,19 +23,19 @@ TOLERANCE, ITERATIONS = 1e-7, 12
 
 def differentiable(stages: Stages, root: Root, accepted: Tensor) -> Tensor:
     """Return the root's accelerations with their derivatives by V, Q, the force and the dynamics' constants."""
-    given = (stages.velocity, stages.q, stages.force, *stages.dynamics.tensors())
-    if not (torch.is_grad_enabled() and any(x.requires_grad for x in given)):
+    inputs = (stages.velocity, stages.q, stages.force, *stages.dynamics.tensors())
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         return root.acceleration
-    return _Implicit.apply(stages, root, accepted, *given)
+    return _Implicit.apply(stages, root, accepted, *inputs)
 
 
 class _Implicit(torch.autograd.Function):
     """The root as a function of V, Q, the force and the constants."""
 
     @staticmethod
-    def forward(ctx, stages: Stages, root: Root, accepted: Tensor, *given: Tensor):
+    def forward(ctx, stages: Stages, root: Root, accepted: Tensor, *inputs: Tensor):
         ctx.block, ctx.h, ctx.factor, ctx.like = stages.block, stages.h, root.factor, stages.dynamics
-        ctx.save_for_backward(root.acceleration, accepted, *given)
+        ctx.save_for_backward(root.acceleration, accepted, *inputs)
         return root.acceleration.clone()
 
     @staticmethod
@@ -49,9 +49,9 @@ class _Implicit(torch.autograd.Function):
         stages = Stages(ctx.block, ctx.h, ctx.like.with_tensors(tuple(constants)), velocity, q, force)
         at_root = Linearised(stages, acceleration)
         multiplier, by_velocity, by_q = _multiplier(at_root, ctx.factor, acceleration, gradient, accepted)
-        wanted = ctx.needs_input_grad[3:]
-        by_force = multiplier.sum(1, keepdim=True) if wanted[2] else None
-        by_constants = at_root.by_constants(-multiplier, list(wanted[3:]))
+        needed = ctx.needs_input_grad[3:]
+        by_force = multiplier.sum(1, keepdim=True) if needed[2] else None
+        by_constants = at_root.by_constants(-multiplier, list(needed[3:]))
         return None, None, None, -by_velocity, -by_q, by_force, *by_constants
 
 
@@ -61,17 +61,17 @@ def _multiplier(
     """Return lambda (J, s, B) with (dr/da)^T lambda = gradient, and its products with the derivatives by V and Q."""
     block = at_root.stages.block
     multiplier = torch.zeros_like(gradient)
-    left, before = gradient, torch.zeros_like(gradient[0, 0])
+    remaining, last_size = gradient, torch.zeros_like(gradient[0, 0])
     for _ in range(ITERATIONS):
-        step = block.joined(factor.solve(block.split(left, transposed=True)), transposed=True)
+        step = block.joined(factor.solve(block.split(remaining, transposed=True)), transposed=True)
         multiplier = multiplier + step
         product, *products = at_root.pulled_back(multiplier)
         size = step.abs().amax((0, 1))
-        found = ~accepted | (still_to_come(size, before) <= TOLERANCE * multiplier.abs().amax((0, 1)))
-        if bool(found.all()):
+        converged = ~accepted | (still_to_come(size, last_size) <= TOLERANCE * multiplier.abs().amax((0, 1)))
+        if bool(converged.all()):
             return multiplier, *products
-        left, before = gradient - product, size
-    rows = (~found).nonzero()[:, 0]
+        remaining, last_size = gradient - product, size
+    rows = (~converged).nonzero()[:, 0]
     matrix = at_root.stages.rows(rows).matrix(acceleration[..., rows])
     right = gradient[..., rows].permute(2, 0, 1).reshape(len(rows), -1, 1)
     exact = torch.linalg.solve(matrix.transpose(1, 2), right).view(-1, *gradient.shape[:2]).permute(1, 2, 0)

@@ -96,16 +96,16 @@ class RigidChain(ReducedModel):
         self.space = truth(space, "space")
         self.axes = "xyz" if space else "z"
         self.n_bodies = int(count)
-        self._keep("length", values_of(length, "length", count, above_zero=True))
-        self._keep("mass", values_of(mass, "mass", count, above_zero=True))
-        self._keep("centre", values_of(centre, "centre", count))
+        self._register("length", values_of(length, "length", count, above_zero=True))
+        self._register("mass", values_of(mass, "mass", count, above_zero=True))
+        self._register("centre", values_of(centre, "centre", count))
         for axis, value in self._by_axis(inertia, "inertia"):
-            self._keep(f"inertia_{axis}", values_of(value, f"inertia about {axis}", count, above_zero=True))
+            self._register(f"inertia_{axis}", values_of(value, f"inertia about {axis}", count, above_zero=True))
         for name, given in (("stiffness", stiffness), ("damping", damping)):
             for axis, value in self._by_axis(given, name):
-                self._keep(f"{name}_{axis}", values_of(value, f"{name} about {axis}", count - 1, from_zero=True))
-        self._keep("base", vector_of(base, "base"))
-        self._keep("gravity", vector_of(gravity, "gravity"))
+                self._register(f"{name}_{axis}", values_of(value, f"{name} about {axis}", count - 1, from_zero=True))
+        self._register("base", vector_of(base, "base"))
+        self._register("gravity", vector_of(gravity, "gravity"))
         for name in () if space else ("base", "gravity"):
             if bool((getattr(self, name)[..., 1] != 0).any()):
                 raise InputError(f"{name}: a chain in the plane (x-z) takes none along y; set space=True")
@@ -208,8 +208,8 @@ class RigidChain(ReducedModel):
 
     def state(self, q: Tensor, velocity: Tensor, acceleration: Tensor, time: Tensor) -> ChainState:
         """Return the state at angles, rates and accelerations (B, J) of the joints and times (B,)."""
-        places, moved = self.dynamics().chain.at(_stage(q)).places(_stage(velocity))
-        return ChainState(q, velocity, acceleration, _rows(places), _rows(moved), time)
+        positions, velocities = self.dynamics().chain.at(_stage(q)).places(_stage(velocity))
+        return ChainState(q, velocity, acceleration, _rows(positions), _rows(velocities), time)
 
     def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
         """Return the control that drives the active joint by a torque, (B,) or one number for all robots [N m]."""
@@ -268,9 +268,9 @@ class RigidChain(ReducedModel):
         self.refuse_other_coordinates(q=q)
         chain = self.dynamics().chain
         chain = dataclasses.replace(chain, gravity=torch.zeros_like(chain.gravity))
-        at = _stage(q).expand(-1, self.n_dofs, -1).contiguous()
-        units = torch.eye(self.n_dofs, dtype=q.dtype, device=q.device)[..., None].expand_as(at).contiguous()
-        return chain.at(at).torque(torch.zeros_like(at), units).permute(2, 0, 1)
+        repeated_q = _stage(q).expand(-1, self.n_dofs, -1).contiguous()
+        units = torch.eye(self.n_dofs, dtype=q.dtype, device=q.device)[..., None].expand_as(repeated_q).contiguous()
+        return chain.at(repeated_q).torque(torch.zeros_like(repeated_q), units).permute(2, 0, 1)
 
     def points(self, q: Tensor) -> Tensor:
         """Return the positions (B, K + 1, 3) of the joints and the tip [m]."""
@@ -320,7 +320,7 @@ class RigidChain(ReducedModel):
                     UserWarning,
                 )
 
-    def _keep(self, name: str, value: Tensor) -> None:
+    def _register(self, name: str, value: Tensor) -> None:
         if isinstance(value, nn.Parameter):
             self.register_parameter(name, value)
         else:

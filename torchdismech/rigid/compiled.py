@@ -31,10 +31,10 @@ def serves(like: Tensor) -> bool:
 def axes_in_space(q: Tensor, bodies: int) -> tuple[Tensor, Tensor]:
     """Return the axes of the joints (J, 3, S, B) and of the bodies (K, 3, 3, S, B) of chains in space at q."""
     joints, parts, robots = q.shape
-    found = q.new_empty(3 * joints + 9 * bodies, parts, robots)
+    axes = q.new_empty(3 * joints + 9 * bodies, parts, robots)
     turns = (q.cos(), q.sin())
-    _in_groups("space_turn", (bodies, parts, robots), (_described(turns, (parts, robots), q.dtype), found))
-    return found[: 3 * joints].unflatten(0, (-1, 3)), found[3 * joints :].unflatten(0, (-1, 3, 3))
+    _in_groups("space_turn", (bodies, parts, robots), (_described(turns, (parts, robots), q.dtype), axes))
+    return axes[: 3 * joints].unflatten(0, (-1, 3)), axes[3 * joints :].unflatten(0, (-1, 3, 3))
 
 
 class CompiledPosture:
@@ -57,31 +57,31 @@ class CompiledPosture:
 
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (J, S, B) that the motion takes, without springs and dampers [N m]."""
-        found = velocity.new_empty(self.joints, self._parts, self.robots)
-        return self.found("torque", found, velocity, acceleration)
+        out = velocity.new_empty(self.joints, self._parts, self.robots)
+        return self.call("torque", out, velocity, acceleration)
 
     def acceleration(self, q: Tensor, velocity: Tensor, force: Tensor, stiffness: Tensor, damping: Tensor) -> Tensor:
         """Return the accelerations (J, 1, B) by torques `force` on the joints, springs and dampers."""
-        found = velocity.new_empty(self.joints, 1, self.robots)
-        return self.found("acceleration", found, q, velocity, force, stiffness, damping)
+        out = velocity.new_empty(self.joints, 1, self.robots)
+        return self.call("acceleration", out, q, velocity, force, stiffness, damping)
 
     def factor(self, diagonal: Tensor | None) -> CompiledFactor:
         """Return the factored H = M(q) + diagonal of a posture (S = 1)."""
         return CompiledFactor(self, diagonal)
 
-    def found(self, what: str, found: Tensor, *given: Tensor) -> Tensor:
-        """Call a function of the compiled code on `given`, and return `found` (rows, parts, B), which it writes to.
+    def call(self, function: str, out: Tensor, *arguments: Tensor) -> Tensor:
+        """Call a function of the compiled code on `arguments`, and return `out` (rows, parts, B), which it writes to.
 
         Parameters
         ----------
-        what : which function: "torque", "factor", "solve" or "acceleration".
-        found : contiguous tensor for the result.
-        given : (rows, parts or 1, B or 1), of any strides.
+        function : which function: "torque", "factor", "solve" or "acceleration".
+        out : contiguous tensor for the result.
+        arguments : (rows, parts or 1, B or 1), of any strides.
         """
-        sizes = (found.shape[1], self.robots)
-        arrays = (self._described, _described(given, sizes, found.dtype), found)
-        _in_groups(f"{self.kind}_{what}", (self._bodies, *sizes), arrays)
-        return found
+        sizes = (out.shape[1], self.robots)
+        arrays = (self._described, _described(arguments, sizes, out.dtype), out)
+        _in_groups(f"{self.kind}_{function}", (self._bodies, *sizes), arrays)
+        return out
 
 
 class CompiledFactor:
@@ -98,12 +98,12 @@ class CompiledFactor:
         if diagonal is None:
             diagonal = torch.zeros(1, 1, 1, dtype=torch.float64, device="cpu").expand(posture.joints, 1, 1)
         shape = (posture.joints * NUMBERS[posture.kind], diagonal.shape[1], posture.robots)
-        self._joints = posture.found("factor", diagonal.new_empty(shape), diagonal)
+        self._joints = posture.call("factor", diagonal.new_empty(shape), diagonal)
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (J, S, B) with H x = torque."""
-        found = self._joints.new_empty(len(torque), *self._joints.shape[1:])
-        return self._posture.found("solve", found, self._joints, torque.to(found.dtype))
+        out = self._joints.new_empty(len(torque), *self._joints.shape[1:])
+        return self._posture.call("solve", out, self._joints, torque.to(out.dtype))
 
 
 def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Tensor, ...]) -> None:

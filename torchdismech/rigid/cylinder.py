@@ -92,17 +92,17 @@ class Cylinder:
     def sections(self) -> Sections:
         """Return the circular sections of the elements, for figures."""
         d = self.diameter.detach().cpu().double()
-        seen = d.expand(*d.shape[:-1], self.count).clone().numpy()
-        return Sections(seen, seen, np.ones(self.count, dtype=bool))
+        diameters = d.expand(*d.shape[:-1], self.count).clone().numpy()
+        return Sections(diameters, diameters, np.ones(self.count, dtype=bool))
 
 
 def _whole_length(length: Number) -> Tensor:
     """Return the length of the whole body, () or (B, 1) [m]."""
-    whole = numbers(length, "length")
-    positive(whole.detach(), "length")
-    if whole.dim() and whole.shape[-1] != 1:
-        raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(whole.shape)}")
-    return whole
+    total = numbers(length, "length")
+    positive(total.detach(), "length")
+    if total.dim() and total.shape[-1] != 1:
+        raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(total.shape)}")
+    return total
 
 
 def _refuse_other_shear(shear: Given | None, space: bool) -> None:

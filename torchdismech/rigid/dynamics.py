@@ -60,8 +60,10 @@ def accelerations(dynamics: Dynamics, q: Tensor, velocity: Tensor, force: Tensor
     with torch.no_grad():
         posture = dynamics.chain.at(q)
         factor = posture.factor()
-        found = factor.solve(-dynamics.residual(posture, q, velocity, torch.zeros_like(q), force))
+        acceleration = factor.solve(-dynamics.residual(posture, q, velocity, torch.zeros_like(q), force))
     if not torch.is_grad_enabled():
-        return found
-    residual = dynamics.residual(dynamics.chain.at(q), q, velocity, found, force)
-    return found - solved_at_root(factor.solve, factor.solve, residual) if residual.requires_grad else found
+        return acceleration
+    residual = dynamics.residual(dynamics.chain.at(q), q, velocity, acceleration, force)
+    return (
+        acceleration - solved_at_root(factor.solve, factor.solve, residual) if residual.requires_grad else acceleration
+    )

@@ -124,12 +124,16 @@ class ChainIntegrator:
         after, info = self._attempt(model, state, control, self.parts, running)
         more = 2
         while more <= self.max_substeps and bool((failed := running & ~info.converged).any()):
-            again, last = self._attempt(model, state, control, self.parts * more, failed)
-            iterations = info.iterations + last.iterations
-            taken = failed & last.converged
-            pairs = ((info.status, last.status), (info.residual, last.residual), (info.substeps, last.substeps))
+            retried, retried_info = self._attempt(model, state, control, self.parts * more, failed)
+            iterations = info.iterations + retried_info.iterations
+            succeeded = failed & retried_info.converged
+            pairs = (
+                (info.status, retried_info.status),
+                (info.residual, retried_info.residual),
+                (info.substeps, retried_info.substeps),
+            )
             status, residual, substeps = (torch.where(failed, new, old) for old, new in pairs)
-            after, info = after.merged(again, taken), ChainStepInfo(status, iterations, residual, substeps)
+            after, info = after.merged(retried, succeeded), ChainStepInfo(status, iterations, residual, substeps)
             more *= 2
         report_failures(info.status, control, state.time, throw)
         return after, info
@@ -168,14 +172,14 @@ class ChainIntegrator:
                 problem = Stages(block, h, dynamics, known_v, known_q, force)
                 root = solved(problem, acceleration.detach(), going, tolerance, self.max_iterations)
                 failed = going & (root.status != Status.CONVERGED)
-                status = torch.where(failed, _said_of_lock(model, q, root.status), status)
+                status = torch.where(failed, _status_at_lock(model, q, root.status), status)
                 going = going & (root.status == Status.CONVERGED)
                 iterations, residual = iterations + root.iterations, torch.maximum(residual, root.change)
-                found = differentiable(problem, root, going)
-                at, rate = problem.at(found)
-                acceleration = found[:, -1:]
-                stages.append((rate[:, -1:], acceleration))
-            q, velocity = at[:, -1:], rate[:, -1:]
+                accelerations = differentiable(problem, root, going)
+                stage_q, stage_velocity = problem.at(accelerations)
+                acceleration = accelerations[:, -1:]
+                stages.append((stage_velocity[:, -1:], acceleration))
+            q, velocity = stage_q[:, -1:], stage_velocity[:, -1:]
             if not bool(going.any()):
                 break
         time = torch.where(going, state.time + self.dt, state.time)
@@ -185,7 +189,7 @@ class ChainIntegrator:
         return model.state(end_q, end_velocity, end_acceleration, time), info
 
 
-def _said_of_lock(model: RigidChain, q: Tensor, status: Tensor) -> Tensor:
+def _status_at_lock(model: RigidChain, q: Tensor, status: Tensor) -> Tensor:
     """Return the status (B,) of failed robots: GIMBAL_LOCK where the angles q (J, 1, B) are near it, else `status`."""
     if not model.space:
         return status

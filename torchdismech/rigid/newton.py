@@ -55,13 +55,13 @@ def solved(stages: Stages, guess: Tensor, running: Tensor, tolerance: float, max
     estimated from the last two.
     """
     # larger accelerations come from stiff springs, and die out long before the end of the step
-    smooth = stages.reach * guess.abs().amax((0, 1)) < SMOOTH
+    smooth = stages.angle_per_acceleration * guess.abs().amax((0, 1)) < SMOOTH
     start = torch.where(smooth, guess, 0.0).expand_as(stages.q).contiguous()
     root = _simplified(stages, start, running, tolerance, min(SIMPLIFIED, max_iterations))
-    left = running & (root.status != Status.CONVERGED)
-    if max_iterations <= SIMPLIFIED or not bool(left.any()):
+    unsolved = running & (root.status != Status.CONVERGED)
+    if max_iterations <= SIMPLIFIED or not bool(unsolved.any()):
         return root
-    rows = left.nonzero()[:, 0]
+    rows = unsolved.nonzero()[:, 0]
     exact = _newton(stages.rows(rows), start[..., rows], tolerance, max_iterations - SIMPLIFIED)
     return dataclasses.replace(
         root,
@@ -78,23 +78,23 @@ def _simplified(stages: Stages, start: Tensor, running: Tensor, tolerance: float
     factor = stages.factor(start)
     status = torch.where(running, int(Status.MAX_ITERATIONS), int(Status.CONVERGED))
     iterations = torch.zeros_like(status)
-    change = before = torch.zeros_like(start[0, 0])
+    change = last_size = torch.zeros_like(start[0, 0])
     active = running
     for _ in range(max_iterations):
         step = block.joined(factor.solve(block.split(stages.residual(acceleration))))
-        size = stages.reach * step.abs().amax((0, 1))
+        size = stages.angle_per_acceleration * step.abs().amax((0, 1))
         acceleration = torch.where(active, acceleration - step, acceleration)
         iterations = iterations + active
         change = torch.where(active, size, change)
         finite = torch.isfinite(size)
-        done = (still_to_come(size, before) <= tolerance) | (size <= tolerance)
+        done = (still_to_come(size, last_size) <= tolerance) | (size <= tolerance)
         status = torch.where(active & done, int(Status.CONVERGED), status)
         status = torch.where(active & ~finite, int(Status.NOT_FINITE), status)
-        diverges = (before > 0) & (size > DIVERGING * before)
+        diverges = (last_size > 0) & (size > DIVERGING * last_size)
         active = active & finite & ~done & ~diverges
         if not bool(active.any()):
             break
-        before = size
+        last_size = size
     return Root(acceleration, status, iterations, change, factor)
 
 
@@ -111,20 +111,22 @@ def _newton(stages: Stages, start: Tensor, tolerance: float, max_iterations: int
     for _ in range(max_iterations):
         lu, pivots, info = torch.linalg.lu_factor_ex(stages.matrix(acceleration))
         step = _dense_solved(lu, pivots, stages.residual(acceleration))
-        size = stages.reach * step.abs().amax((0, 1))
+        size = stages.angle_per_acceleration * step.abs().amax((0, 1))
         iterations, change = iterations + active, torch.where(active, size, change)
         sound = torch.isfinite(size) & (info == 0)
         status = torch.where(active & ~sound, int(Status.NOT_FINITE), status)
         active = active & sound
         share = torch.ones_like(size)
         for _ in range(TRIALS):
-            tried = acceleration - share * step
-            further = stages.reach * _dense_solved(lu, pivots, stages.residual(tried)).abs().amax((0, 1))
+            trial = acceleration - share * step
+            further = stages.angle_per_acceleration * _dense_solved(lu, pivots, stages.residual(trial)).abs().amax(
+                (0, 1)
+            )
             shorter = (further <= (1 - DECREASE * share) * size) | (size <= tolerance)
             if bool((shorter | ~active).all()):
                 break
             share = torch.where(shorter, share, 0.5 * share)
-        acceleration = torch.where(active, tried, acceleration)
+        acceleration = torch.where(active, trial, acceleration)
         done = active & (share == 1) & ((further <= tolerance) | (size <= tolerance))
         status = torch.where(done, int(Status.CONVERGED), status)
         active = active & ~done
@@ -139,7 +141,7 @@ def _dense_solved(lu: Tensor, pivots: Tensor, right: Tensor) -> Tensor:
     return torch.linalg.lu_solve(lu, pivots, columns).view(-1, *right.shape[:2]).permute(1, 2, 0)
 
 
-def still_to_come(size: Tensor, before: Tensor) -> Tensor:
+def still_to_come(size: Tensor, last_size: Tensor) -> Tensor:
     """Return the estimated sum of all further steps' sizes (B,), from the last two sizes; infinity where they grow."""
-    rate = size / before
+    rate = size / last_size
     return torch.where(size == 0, 0.0, torch.where(rate < 1, size * rate / (1 - rate), torch.inf))

@@ -70,8 +70,8 @@ class PlanarPosture:
         sums = chain.upto(chain.length[:, None, None] * steps)
         start = torch.stack(torch.broadcast_tensors(chain.base, torch.zeros_like(chain.base)))
         x, z = torch.cat([start.expand(1, *sums.shape[1:]), start + sums]).unbind(2)
-        places, moved = torch.stack((x, torch.zeros_like(x), z)).unbind(2)
-        return places, moved
+        positions, velocities = torch.stack((x, torch.zeros_like(x), z)).unbind(2)
+        return positions, velocities
 
     def tip_spin(self, velocity: Tensor) -> Tensor:
         """Return the angular velocity (3, S, B) of the last body [rad/s]; the y axis turns z towards x."""
@@ -83,11 +83,11 @@ class PlanarPosture:
         chain = self.chain
         length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
         turning = chain.upto(velocity)
-        turned = turning[:, None] * self.across
-        speed = (chain.upto(length * turned) + short * turned).square().sum(1)
+        velocity_of_along = turning[:, None] * self.across
+        speed = (chain.upto(length * velocity_of_along) + short * velocity_of_along).square().sum(1)
         kinetic = 0.5 * (chain.mass * speed + chain.inertia * turning.square()).sum(0)
-        place = chain.base[None] + chain.upto(length * self.along) + short * self.along
-        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * place).sum((0, 1))
+        centres = chain.base[None] + chain.upto(length * self.along) + short * self.along
+        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * centres).sum((0, 1))
 
 
 class PlanarMotion:
@@ -111,14 +111,14 @@ class PlanarMotion:
         bend = torch.addcmul(self.turned[:, None] * self.across, self.spin[:, None], self.along, value=-1)
         self.length, self.short = chain.length[:, None], (chain.centre - chain.length)[:, None]
         self.bend = bend
-        self.pulled = self._moved(bend) - chain.gravity
+        self.pulled = self._of_centres(bend) - chain.gravity
         self.load = self._outward(self.pulled)
         self.torque = chain.beyond(torch.addcmul((self.across * self.load).sum(1), chain.inertia, self.turned))
 
     def pulled_back(self, multiplier: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the products (K, S, B) of a vector with the torque's derivatives by q, velocity, acceleration."""
         turn = self.chain.upto(multiplier)
-        load = self._outward(self._moved(turn[:, None] * self.across))
+        load = self._outward(self._of_centres(turn[:, None] * self.across))
         across, along = (self.across * load).sum(1), (self.along * load).sum(1)
         by_angle = self.turned * along + self.spin * across + turn * (self.along * self.load).sum(1)
         by_turning = -2 * self.turning * along
@@ -133,19 +133,19 @@ class PlanarMotion:
         chain = self.chain
         turn = chain.upto(multiplier)
         step = turn[:, None] * self.across
-        moved = self._moved(step)
+        shift = self._of_centres(step)
         mass = chain.mass[:, None]
-        held, pull = chain.beyond(mass * moved), chain.beyond(mass * self.pulled)
-        by_mass = (self.pulled * moved).sum(1)
-        by_centre = mass[:, 0] * (self.bend * moved + self.pulled * step).sum(1)
-        by_length = (self.bend * (held - mass * moved) + step * (pull - mass * self.pulled)).sum(1)
-        products = (by_length, by_mass, by_centre, turn * self.turned, -held[0])
+        shift_beyond, pull_beyond = chain.beyond(mass * shift), chain.beyond(mass * self.pulled)
+        by_mass = (self.pulled * shift).sum(1)
+        by_centre = mass[:, 0] * (self.bend * shift + self.pulled * step).sum(1)
+        by_length = (self.bend * (shift_beyond - mass * shift) + step * (pull_beyond - mass * self.pulled)).sum(1)
+        products = (by_length, by_mass, by_centre, turn * self.turned, -shift_beyond[0])
         constants = (chain.length, chain.mass, chain.centre, chain.inertia, chain.gravity)
-        found: list[Tensor | None] = [p.sum_to_size(c.shape) for p, c in zip(products, constants, strict=True)]
-        found += [torch.zeros_like(chain.base), None]
-        return [g if needed else None for g, needed in zip(found, wanted, strict=True)]
+        gradients: list[Tensor | None] = [p.sum_to_size(c.shape) for p, c in zip(products, constants, strict=True)]
+        gradients += [torch.zeros_like(chain.base), None]
+        return [g if needed else None for g, needed in zip(gradients, wanted, strict=True)]
 
-    def _moved(self, steps: Tensor) -> Tensor:
+    def _of_centres(self, steps: Tensor) -> Tensor:
         """Return the changes (K, 2, S, B) of the centres of mass for changes `steps` of the unit vectors `along`."""
         return torch.addcmul(self.chain.upto(self.length * steps), self.short, steps)
 
@@ -167,39 +167,39 @@ class PlanarFactor:
         self.arms = (chain.length[:, None] * across).expand_as(across)
         own_h = ((chain.mass * chain.centre)[:, None] * across).expand_as(across)
         own_j, mass = chain.inertia + chain.mass * chain.centre.square(), chain.mass
-        added: Sequence[Tensor | None] = [None] * len(mass) if diagonal is None else diagonal.unbind(0)
-        hanging = [torch.zeros_like(across[0, 0]) for _ in range(6)]
+        diagonals: Sequence[Tensor | None] = [None] * len(mass) if diagonal is None else diagonal.unbind(0)
+        carried = [torch.zeros_like(across[0, 0]) for _ in range(6)]
         self.joints: list[tuple[Tensor, ...]] = []
         for k in range(len(mass) - 1, 0, -1):
-            joint, hanging = _eliminated(hanging, own_j[k], own_h[k], mass[k], added[k], self.arms[k - 1])
+            joint, carried = _joint_eliminated(carried, own_j[k], own_h[k], mass[k], diagonals[k], self.arms[k - 1])
             self.joints.append(joint)
-        j = hanging[0] + own_j[0]
-        self.base = (j if added[0] is None else j + added[0]).reciprocal()
+        j = carried[0] + own_j[0]
+        self.base = (j if diagonals[0] is None else j + diagonals[0]).reciprocal()
         self.joints.reverse()
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (K, S, B) with H x = torque."""
-        eased = []
-        passed = [torch.zeros_like(torque[0]) for _ in range(3)]
+        motions_alone = []
+        passed_on = [torch.zeros_like(torque[0]) for _ in range(3)]
         for k in range(len(torque) - 1, 0, -1):
-            left, passed = _eased(passed, torque[k], self.joints[k - 1], self.arms[k - 1])
-            eased.append(left)
-        turned = (torque[0] - passed[0]) * self.base
-        found = [turned]
-        motion = [turned, torch.zeros_like(turned), torch.zeros_like(turned)]
+            motion_alone, passed_on = _swept_back(passed_on, torque[k], self.joints[k - 1], self.arms[k - 1])
+            motions_alone.append(motion_alone)
+        angle = (torque[0] - passed_on[0]) * self.base
+        solution = [angle]
+        motion = [angle, torch.zeros_like(angle), torch.zeros_like(angle)]
         for k in range(1, len(torque)):
-            x, motion = _moved(motion, eased[-k], self.joints[k - 1], self.arms[k - 1])
-            found.append(x)
-        return torch.stack(found)
+            x, motion = _swept_out(motion, motions_alone[-k], self.joints[k - 1], self.arms[k - 1])
+            solution.append(x)
+        return torch.stack(solution)
 
 
-def _eliminated(
-    hanging: list[Tensor], own_j: Tensor, own_h: Tensor, mass: Tensor, extra: Tensor | None, arm: Tensor
+def _joint_eliminated(
+    carried: list[Tensor], own_j: Tensor, own_h: Tensor, mass: Tensor, diagonal: Tensor | None, arm: Tensor
 ) -> tuple[tuple[Tensor, ...], list[Tensor]]:
     """Return the coefficients of an eliminated joint, and the inertia that the body before carries, about its joint."""
-    j, hx, hz, mxx, mxz, mzz = hanging
+    j, hx, hz, mxx, mxz, mzz = carried
     j, hx, hz, mxx, mzz = j + own_j, hx + own_h[0], hz + own_h[1], mxx + mass, mzz + mass
-    inverse = (j if extra is None else j + extra).reciprocal()
+    inverse = (j if diagonal is None else j + diagonal).reciprocal()
     uj, ux, uz = j * inverse, hx * inverse, hz * inverse
     joint = (inverse, uj, ux, uz)
     mxx = torch.addcmul(mxx, ux, hx, value=-1)
@@ -208,32 +208,36 @@ def _eliminated(
     px, pz = arm[0], arm[1]
     ax, az = _product(mxx, mxz, px, pz), _product(mxz, mzz, px, pz)
     j = _product(ax, az, px, pz)
-    if extra is not None:  # a joint with resistance passes on part of its rotational inertia and coupling
-        uj, ux, uz = uj * extra, ux * extra, uz * extra
+    if diagonal is not None:  # a joint with resistance passes on part of its rotational inertia and coupling
+        uj, ux, uz = uj * diagonal, ux * diagonal, uz * diagonal
         ax, az = ax + ux, az + uz
         j = uj + j + 2 * _product(ux, uz, px, pz)
     return joint, [j, ax, az, mxx, mxz, mzz]
 
 
-def _eased(passed: list[Tensor], torque: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
+def _swept_back(
+    passed_on: list[Tensor], torque: Tensor, joint: tuple[Tensor, ...], arm: Tensor
+) -> tuple[Tensor, list[Tensor]]:
     """Return a joint's motion if the body before stays still, and moment and force passed on to that body."""
-    moment, fx, fz = passed
+    moment, fx, fz = passed_on
     inverse, uj, ux, uz = joint
-    left = torque - moment
-    fx, fz = torch.addcmul(fx, ux, left), torch.addcmul(fz, uz, left)
-    moment = torch.addcmul(moment, uj, left)
+    remaining = torque - moment
+    fx, fz = torch.addcmul(fx, ux, remaining), torch.addcmul(fz, uz, remaining)
+    moment = torch.addcmul(moment, uj, remaining)
     moment = torch.addcmul(torch.addcmul(moment, fx, arm[0]), fz, arm[1])
-    return left * inverse, [moment, fx, fz]
+    return remaining * inverse, [moment, fx, fz]
 
 
-def _moved(motion: list[Tensor], eased: Tensor, joint: tuple[Tensor, ...], arm: Tensor) -> tuple[Tensor, list[Tensor]]:
+def _swept_out(
+    motion: list[Tensor], motion_alone: Tensor, joint: tuple[Tensor, ...], arm: Tensor
+) -> tuple[Tensor, list[Tensor]]:
     """Return a joint's motion for a motion of the body before, and the motion of its own body."""
-    turned, ax, az = motion
+    angle, ax, az = motion
     _, uj, ux, uz = joint
-    ax, az = torch.addcmul(ax, turned, arm[0]), torch.addcmul(az, turned, arm[1])
-    x = torch.addcmul(eased, uj, turned, value=-1)
+    ax, az = torch.addcmul(ax, angle, arm[0]), torch.addcmul(az, angle, arm[1])
+    x = torch.addcmul(motion_alone, uj, angle, value=-1)
     x = torch.addcmul(torch.addcmul(x, ux, ax, value=-1), uz, az, value=-1)
-    return x, [turned + x, ax, az]
+    return x, [angle + x, ax, az]
 
 
 def _product(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:

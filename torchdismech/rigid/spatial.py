@@ -40,7 +40,7 @@ class Spatial(Bodies):
         bodies: list[Tensor] = []
         for body in range(len(self.mass)):
             joints = _joints(body)
-            by_joints, frame = _turned(frame, cos[joints], sin[joints])
+            by_joints, frame = _turned_frame(frame, cos[joints], sin[joints])
             axes.append(by_joints)
             bodies.append(frame)
         return SpatialPosture(self, torch.cat(axes), torch.stack(bodies))
@@ -81,8 +81,8 @@ class SpatialPosture:
         force = mass * (torch.addcmul(chain.upto(length * bend), short, bend) - chain.gravity)
         load = torch.addcmul(length * chain.beyond(force), short, force)
         local, local_turned = ((bodies * x[:, None]).sum(2) for x in (turning, turned))
-        own = torch.addcmul(_cross(local, chain.inertia * local), chain.inertia, local_turned)
-        moment = chain.beyond(_cross(e, load) + (bodies * own[:, :, None]).sum(1))
+        local_moment = torch.addcmul(_cross(local, chain.inertia * local), chain.inertia, local_turned)
+        moment = chain.beyond(_cross(e, load) + (bodies * local_moment[:, :, None]).sum(1))
         return (self.axes * self._of_joints(moment)).sum(1)
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
@@ -115,12 +115,12 @@ class SpatialPosture:
         """Return kinetic energy and potential energy of gravity, each (S, B) [J]."""
         chain, e, turning = self.chain, self.bodies[:, 0], self.turning(velocity)
         length, short = chain.length[:, None], (chain.centre - chain.length)[:, None]
-        turned = _cross(turning, e)
-        speed = (chain.upto(length * turned) + short * turned).square().sum(1)
+        velocity_of_e = _cross(turning, e)
+        speed = (chain.upto(length * velocity_of_e) + short * velocity_of_e).square().sum(1)
         local = (self.bodies * turning[:, None]).sum(2)
         kinetic = 0.5 * (chain.mass * speed + (chain.inertia * local.square()).sum(1)).sum(0)
-        place = chain.base[None] + chain.upto(length * e) + short * e
-        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * place).sum((0, 1))
+        centres = chain.base[None] + chain.upto(length * e) + short * e
+        return kinetic, -(chain.mass[:, None] * chain.gravity[None] * centres).sum((0, 1))
 
     def _of_joints(self, x: Tensor) -> Tensor:
         """Return values of bodies (K, ..), repeated for each of their joints (J, ..)."""
@@ -175,74 +175,76 @@ class SpatialFactor:
         self.axes = posture.axes
         self.arms = chain.length[:, None] * posture.bodies[:, 0]
         zero = torch.zeros_like(self.axes[0, 0])
-        hanging: tuple[Block, ...] = tuple(_upper(lambda i, n: zero) for _ in range(3))
+        carried: tuple[Block, ...] = tuple(_upper(lambda i, n: zero) for _ in range(3))
         self.shares: list[list[Share]] = []
         for body in range(len(turning) - 1, -1, -1):
-            added = None if diagonal is None else diagonal[_joints(body)]
+            of_body = None if diagonal is None else diagonal[_joints(body)]
             arm = self.arms[body - 1] if body else None
             axes = self.axes[_joints(body)]
-            shares, hanging = _eliminated(hanging, turning[body], coupling[body], chain.mass[body], axes, added, arm)
+            shares, carried = _joints_eliminated(
+                carried, turning[body], coupling[body], chain.mass[body], axes, of_body, arm
+            )
             self.shares.append(shares)
         self.shares.reverse()
 
     def solve(self, torque: Tensor) -> Tensor:
         """Return x (J, S, B) with H x = torque."""
-        eased: list[list[Tensor]] = []
-        passed = [torch.zeros_like(torque[0]) for _ in range(6)]
+        motions_alone: list[list[Tensor]] = []
+        passed_on = [torch.zeros_like(torque[0]) for _ in range(6)]
         for body in range(len(self.shares) - 1, -1, -1):
             joints, arm = _joints(body), self.arms[body - 1] if body else None
-            of_body, passed = _eased(passed, torque[joints], self.axes[joints], self.shares[body], arm)
-            eased.append(of_body)
-        eased.reverse()
-        found: list[Tensor] = []
+            motions, passed_on = _swept_back(passed_on, torque[joints], self.axes[joints], self.shares[body], arm)
+            motions_alone.append(motions)
+        motions_alone.reverse()
+        solution: list[Tensor] = []
         motion = [torch.zeros_like(torque[0]) for _ in range(6)]
         for body in range(len(self.shares)):
             arm = self.arms[body - 1] if body else None
-            of_body, motion = _moved(motion, eased[body], self.axes[_joints(body)], self.shares[body], arm)
-            found += of_body
-        return torch.stack(found)
+            motions, motion = _swept_out(motion, motions_alone[body], self.axes[_joints(body)], self.shares[body], arm)
+            solution += motions
+        return torch.stack(solution)
 
 
 # of an eliminated joint about an axis a: 1 / (a . J a + its diagonal), and J a and C^T a times that
 Share = tuple[Tensor, tuple[Tensor, ...], tuple[Tensor, ...]]
 
 
-def _turned(frame: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+def _turned_frame(frame: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Return the axes (N, 3, S, B) of joints that turn a frame (3, 3, S, B) in succession, and the turned frame."""
-    x, found = list(frame.unbind(0)), []
+    x, axes = list(frame.unbind(0)), []
     for k, axis in enumerate(ACTIVE if len(cos) == len(ACTIVE) else PASSIVE):
         u, w = (axis + 1) % 3, (axis + 2) % 3
-        found.append(x[axis])
+        axes.append(x[axis])
         x[u], x[w] = (
             torch.addcmul(x[u] * cos[k], x[w], sin[k]),
             torch.addcmul(x[w] * cos[k], x[u], sin[k], value=-1),
         )
-    return torch.stack(found), torch.stack(x)
+    return torch.stack(axes), torch.stack(x)
 
 
-def _eliminated(
-    hanging: tuple[Block, ...],
+def _joints_eliminated(
+    carried: tuple[Block, ...],
     turning: Tensor,
     coupling: Tensor,
     mass: Tensor,
     axes: Tensor,
-    added: Tensor | None,
+    diagonal: Tensor | None,
     arm: Tensor | None,
 ) -> tuple[list[Share], tuple[Block, ...]]:
     """Return the coefficients of a body's eliminated joints, and the inertia that the body before carries.
 
     That inertia is about the first joint of the body before, from which this body's joints are `arm` away.
     """
-    j, c, m = hanging
-    j = _added(j, [row.unbind(0) for row in turning.unbind(0)])
-    c = _with_coupling(c, _numbers(coupling))
+    j, c, m = carried
+    j = _matrix_sum(j, [row.unbind(0) for row in turning.unbind(0)])
+    c = _with_coupling(c, _components(coupling))
     m = [[m[i][n] + mass if i == n else m[i][n] for n in XYZ] for i in XYZ]
     shares: list[Share] = []
     for k in range(len(axes) - 1, -1, -1):
-        a = _numbers(axes[k])
+        a = _components(axes[k])
         ja, ca = [_dot(j[i], a) for i in XYZ], [_dot([c[i][n] for i in XYZ], a) for n in XYZ]
-        resisted = _dot(ja, a)
-        inverse = (resisted if added is None else resisted + added[k]).reciprocal()
+        inertia = _dot(ja, a)
+        inverse = (inertia if diagonal is None else inertia + diagonal[k]).reciprocal()
         turns, moves = tuple(x * inverse for x in ja), tuple(x * inverse for x in ca)
         shares.append((inverse, turns, moves))
         j = _lowered(j, turns, ja)
@@ -250,42 +252,42 @@ def _eliminated(
         m = _lowered(m, moves, ca)
     shares.reverse()
     if arm is not None:
-        j, c = _shifted(j, c, m, _numbers(arm))
+        j, c = _shifted(j, c, m, _components(arm))
     return shares, (j, c, m)
 
 
-def _eased(
-    passed: list[Tensor], torque: Tensor, axes: Tensor, shares: list[Share], arm: Tensor | None
+def _swept_back(
+    passed_on: list[Tensor], torque: Tensor, axes: Tensor, shares: list[Share], arm: Tensor | None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the motion of a body's joints if the body before stays still, and moment and force passed on to it."""
-    moment, force = passed[:3], passed[3:]
-    eased: list[Tensor] = []
+    moment, force = passed_on[:3], passed_on[3:]
+    motions_alone: list[Tensor] = []
     for k in range(len(axes) - 1, -1, -1):
         inverse, turns, moves = shares[k]
-        left = torque[k] - _dot(moment, _numbers(axes[k]))
-        eased.append(left * inverse)
-        moment = [torch.addcmul(x, share, left) for x, share in zip(moment, turns, strict=True)]
-        force = [torch.addcmul(x, share, left) for x, share in zip(force, moves, strict=True)]
-    eased.reverse()
+        remaining = torque[k] - _dot(moment, _components(axes[k]))
+        motions_alone.append(remaining * inverse)
+        moment = [torch.addcmul(x, share, remaining) for x, share in zip(moment, turns, strict=True)]
+        force = [torch.addcmul(x, share, remaining) for x, share in zip(force, moves, strict=True)]
+    motions_alone.reverse()
     if arm is not None:
-        moment = _plus_cross(moment, _numbers(arm), force)
-    return eased, [*moment, *force]
+        moment = _plus_cross(moment, _components(arm), force)
+    return motions_alone, [*moment, *force]
 
 
-def _moved(
-    motion: list[Tensor], eased: list[Tensor], axes: Tensor, shares: list[Share], arm: Tensor | None
+def _swept_out(
+    motion: list[Tensor], motions_alone: list[Tensor], axes: Tensor, shares: list[Share], arm: Tensor | None
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the motion of a body's joints for a motion of the body before, and the motion of the body itself."""
-    turned, moved = motion[:3], motion[3:]
+    rotation, translation = motion[:3], motion[3:]
     if arm is not None:
-        moved = _plus_cross(moved, turned, _numbers(arm))
-    found: list[Tensor] = []
+        translation = _plus_cross(translation, rotation, _components(arm))
+    motions: list[Tensor] = []
     for k in range(len(axes)):
         _, turns, moves = shares[k]
-        x = eased[k] - _dot(turns, turned) - _dot(moves, moved)
-        found.append(x)
-        turned = [torch.addcmul(t, a, x) for t, a in zip(turned, _numbers(axes[k]), strict=True)]
-    return found, [*turned, *moved]
+        x = motions_alone[k] - _dot(turns, rotation) - _dot(moves, translation)
+        motions.append(x)
+        rotation = [torch.addcmul(t, a, x) for t, a in zip(rotation, _components(axes[k]), strict=True)]
+    return motions, [*rotation, *translation]
 
 
 def _joints(body: int) -> slice:
@@ -306,7 +308,7 @@ def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
     return turning, offset
 
 
-def _numbers(vector: Tensor) -> tuple[Tensor, ...]:
+def _components(vector: Tensor) -> tuple[Tensor, ...]:
     """Return the components of a vector (3, ..)."""
     return tuple(vector.unbind(0))
 
@@ -322,7 +324,7 @@ def _lowered(matrix: Block, a: Sequence[Tensor], b: Sequence[Tensor]) -> Block:
     return _upper(lambda i, n: torch.addcmul(matrix[i][n], a[i], b[n], value=-1))
 
 
-def _added(matrix: Block, other: Sequence[Sequence[Tensor]]) -> Block:
+def _matrix_sum(matrix: Block, other: Sequence[Sequence[Tensor]]) -> Block:
     """Return the sum of two symmetric matrices."""
     return _upper(lambda i, n: matrix[i][n] + other[i][n])
 
@@ -366,11 +368,11 @@ def _dot(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
 
 def _plus_cross(x: Sequence[Tensor], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Tensor]:
     """Return x + a x b."""
-    found = []
+    entries = []
     for i in XYZ:
         u, w = (i + 1) % 3, (i + 2) % 3
-        found.append(torch.addcmul(torch.addcmul(x[i], a[u], b[w]), a[w], b[u], value=-1))
-    return found
+        entries.append(torch.addcmul(torch.addcmul(x[i], a[u], b[w]), a[w], b[u], value=-1))
+    return entries
 
 
 def _cross(a: Tensor, b: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Stages:
     force: Tensor
 
     @property
-    def reach(self) -> float:
+    def angle_per_acceleration(self) -> float:
         """Largest angle by which accelerations of 1 rad/s^2 turn a joint up to any stage: the norm of h^2 A^2 [s^2]."""
         return self.h**2 * float(abs(self.block.within @ self.block.within).sum(1).max())
 
@@ -63,18 +63,20 @@ class Stages:
     def rows(self, index: Tensor) -> Stages:
         """Return the stages of the robots that `index` selects."""
         tensors = (_rows(x, index) for x in self.dynamics.tensors())
-        given = (_rows(x, index) for x in (self.velocity, self.q, self.force))
+        motion = (_rows(x, index) for x in (self.velocity, self.q, self.force))
         dynamics = self.dynamics.with_tensors(tuple(tensors))
-        return Stages(self.block, self.h, dynamics, *given)
+        return Stages(self.block, self.h, dynamics, *motion)
 
     def matrix(self, acceleration: Tensor) -> Tensor:
         """Return the exact matrix dr/da (B, n, n) of n = J s unknowns each, dense."""
         joints, stages, batch = acceleration.shape
         count = joints * stages
-        each = torch.arange(batch, device=acceleration.device).repeat_interleave(count)
+        robots = torch.arange(batch, device=acceleration.device).repeat_interleave(count)
         unit = torch.eye(count, dtype=acceleration.dtype, device=acceleration.device).repeat(1, batch)
-        rows = Linearised(self.rows(each), acceleration[..., each]).pulled_back(unit.view(joints, stages, -1))[0]
-        return rows.reshape(count, batch, count).permute(1, 2, 0)
+        products = Linearised(self.rows(robots), acceleration[..., robots]).pulled_back(unit.view(joints, stages, -1))[
+            0
+        ]
+        return products.reshape(count, batch, count).permute(1, 2, 0)
 
 
 class Linearised:
@@ -101,16 +103,16 @@ class Linearised:
     def by_constants(self, multiplier: Tensor, wanted: list[bool]) -> list[Tensor | None]:
         """Return the products of a vector with the residual's derivatives by the constants, where wanted."""
         *of_chain, of_stiffness, of_damping = wanted
-        found: list[Tensor | None] = [None] * len(of_chain)
+        gradients: list[Tensor | None] = [None] * len(of_chain)
         if any(of_chain):
-            found = self.motion.by_constants(multiplier, of_chain)
+            gradients = self.motion.by_constants(multiplier, of_chain)
         dynamics = self.stages.dynamics
-        for needed, moved, constant in (
+        for needed, motion, constant in (
             (of_stiffness, self.q, dynamics.stiffness),
             (of_damping, self.velocity, dynamics.damping),
         ):
-            found.append((multiplier * moved).sum(1, keepdim=True).sum_to_size(constant.shape) if needed else None)
-        return found
+            gradients.append((multiplier * motion).sum(1, keepdim=True).sum_to_size(constant.shape) if needed else None)
+        return gradients
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:
