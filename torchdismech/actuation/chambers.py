@@ -42,10 +42,10 @@ class Chambers(RoutedForce):
     def __init__(self, routes: Sequence[Route | Sequence[Route]], area: Given, pressure: Given):
         super().__init__(routes)
         for name, value in (("area", area), ("pressure", pressure)):
-            given = per_route(value, f"Chambers.{name}", len(self.routes))
-            if name == "area" and bool((given <= 0).any()):
-                raise InputError(f"Chambers.area: expected more than 0, got {given.min().item():g}")
-            setattr(self, name, nn.Parameter(given, requires_grad=False))
+            constant = per_route(value, f"Chambers.{name}", len(self.routes))
+            if name == "area" and bool((constant <= 0).any()):
+                raise InputError(f"Chambers.area: expected more than 0, got {constant.min().item():g}")
+            setattr(self, name, nn.Parameter(constant, requires_grad=False))
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
         """Return the tensions - p A (B, M) of the segments [N]."""

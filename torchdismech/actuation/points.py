@@ -54,8 +54,8 @@ class RoutePoints(nn.Module):
     def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
         super().__init__()
         self.paths = paths
-        own = [_dofs_of(body, point) for point in points]
-        dofs = _padded(own)
+        dofs_of_points = [_dofs_of(body, point) for point in points]
+        dofs = _padded(dofs_of_points)
         pairs = [(k, framed) for k, point in enumerate(points) for framed in point.frames]
         point_of, carrying = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         framed, edge_of = np.unique(carrying, return_inverse=True)
@@ -64,10 +64,14 @@ class RoutePoints(nn.Module):
         bare = np.array([not point.nodes for point in points])[:, None]
         index = {"dofs": dofs, "edge_dofs": edge_dofs, "union": union, "_place": np.searchsorted(union, dofs)}
         index |= {"_point": point_of, "_framed": framed, "_edge_of": edge_of.reshape(-1), "_in_space": bare}
-        index |= _of_segments(own, dofs, paths)
+        index |= _segment_buffers(dofs_of_points, dofs, paths)
         shares = [1 / len(points[k].frames) for k, _ in pairs]
-        numbers = {"_weight": np.array(shares), "_linear": _means(points, own, dofs.shape[1]), "_into_edge": into_edge}
-        numbers["_into"] = _into_edges(body, pairs, own, dofs.shape[1])
+        numbers = {
+            "_weight": np.array(shares),
+            "_linear": _means(points, dofs_of_points, dofs.shape[1]),
+            "_into_edge": into_edge,
+        }
+        numbers["_into"] = _into_edges(body, pairs, dofs_of_points, dofs.shape[1])
         for name, value in index.items():
             self.register_buffer(name, torch.as_tensor(value, device="cpu"), persistent=False)
         for name, value in numbers.items():
@@ -91,23 +95,23 @@ class RoutePoints(nn.Module):
         """Return the points (B or 1, K, 3) of the robot as built."""
         return (self._linear @ body.rest_q[self.dofs].unsqueeze(-1)).squeeze(-1) + offset
 
-    def stretch(self, per_point: Tensor) -> Tensor:
+    def segment_jacobian(self, per_point: Tensor) -> Tensor:
         """Return end minus start of each segment, by its dofs (B, M, r, s), from rows by points' dofs (B, K, r, m)."""
         padded = torch.cat([per_point, torch.zeros_like(per_point[..., :1])], dim=-1)
         shape = (len(per_point), -1, per_point.shape[2], -1)
         ends = padded[:, self.paths.ends].gather(-1, self._ends.expand(shape))
         return ends - padded[:, self.paths.starts].gather(-1, self._starts.expand(shape))
 
-    def together(self, blocks: Tensor) -> Tensor:
+    def shared_sums(self, blocks: Tensor) -> Tensor:
         """Return the sums (B, U, s, s) of the blocks (B, M, s, s) of segments that share their dofs."""
         shape = (len(blocks), *self.segment_dofs.shape, blocks.shape[-1])
         return blocks.new_zeros(shape).index_add(1, self._same_as, blocks)
 
-    def along(self, per_point: Tensor) -> Tensor:
+    def differences(self, per_point: Tensor) -> Tensor:
         """Return the differences (B, M, ..), end minus start of each segment, of values at the points (B, K, ..)."""
         return per_point[:, self.paths.ends] - per_point[:, self.paths.starts]
 
-    def spread(self, per_point: Tensor) -> Tensor:
+    def to_union(self, per_point: Tensor) -> Tensor:
         """Return rows by the points' own dofs (B, K, r, m), such as a Jacobian, by the `union` (B, K, r, D)."""
         shape = (*per_point.shape[:-1], self.union.shape[0])
         index = self._place.unsqueeze(1).expand_as(per_point)
@@ -118,59 +122,63 @@ class RoutePoints(nn.Module):
 class PointsAt:
     """Points of routes at a state (B, K, 3) [m], with the frames (B, F) and the offsets (B, C, 3) that they carry."""
 
-    of: RoutePoints
+    route_points: RoutePoints
     points: Tensor
     frames: MaterialFrames
     carried: Tensor
 
     def generalised(self, force: Tensor, q: Tensor) -> Tensor:
         """Return the generalised force (B, n) on q of forces (B, K, 3) on the points [N]."""
-        of = self.of
-        direct = (of._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
+        route_points = self.route_points
+        direct = (route_points._linear.mT @ force.unsqueeze(-1)).squeeze(-1)
         by_edge, by_angle = self.frames.slopes(self._products(force))
         turning = torch.cat([by_edge, by_angle.unsqueeze(-1)], dim=-1).unsqueeze(-1)
-        total = torch.zeros_like(q).index_add(1, of.dofs.flatten(), direct.flatten(1))
-        return total.index_add(1, of.edge_dofs.flatten(), (of._into_edge.mT @ turning).flatten(1))
+        total = torch.zeros_like(q).index_add(1, route_points.dofs.flatten(), direct.flatten(1))
+        return total.index_add(1, route_points.edge_dofs.flatten(), (route_points._into_edge.mT @ turning).flatten(1))
 
     def second(self, force: Tensor) -> Tensor:
         """Return the second derivatives (B, F, 7, 7) of sum_a force_a . point_a by `edge_dofs`, force (B, K, 3)."""
-        into = self.of._into_edge
+        into = self.route_points._into_edge
         return into.mT @ self.frames.second(self._products(force)) @ into
 
     def jacobian(self) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the points by their dofs."""
-        of, carried = self.of, self.carried
-        frames = self.frames.taken(of._edge_of)
-        turning = torch.cat([frames.by_edge(carried), frames.by_angle(carried).unsqueeze(-1)], dim=-1)
-        turned = of._weight.view(-1, 1, 1) * (turning @ of._into)
-        return of._linear.expand(len(turned), -1, -1, -1).index_add(1, of._point, turned)
+        route_points, carried = self.route_points, self.carried
+        frames = self.frames.taken(route_points._edge_of)
+        by_variables = torch.cat([frames.by_edge(carried), frames.by_angle(carried).unsqueeze(-1)], dim=-1)
+        by_pair = route_points._weight.view(-1, 1, 1) * (by_variables @ route_points._into)
+        return route_points._linear.expand(len(by_pair), -1, -1, -1).index_add(1, route_points._point, by_pair)
 
     def velocity(self, state: State) -> Tensor:
         """Return the velocities (B, K, 3) of the points [m/s]."""
-        of, frames = self.of, self.frames
-        mean = (of._linear @ state.velocity[:, of.dofs].unsqueeze(-1)).squeeze(-1)
-        speed = (of._into_edge @ state.velocity[:, of.edge_dofs].unsqueeze(-1)).squeeze(-1)
-        along, rate = speed[..., :3], speed[..., 3:] + (frames.turn * speed[..., :3]).sum(-1, keepdim=True)
-        spin = torch.linalg.cross(frames.t, along) / frames.length + rate * frames.t
-        turned = torch.linalg.cross(spin[:, of._edge_of], self.carried)
-        return mean.index_add(1, of._point, of._weight.unsqueeze(-1) * turned)
+        route_points, frames = self.route_points, self.frames
+        mean = (route_points._linear @ state.velocity[:, route_points.dofs].unsqueeze(-1)).squeeze(-1)
+        speed = (route_points._into_edge @ state.velocity[:, route_points.edge_dofs].unsqueeze(-1)).squeeze(-1)
+        edge_velocity, rate = speed[..., :3], speed[..., 3:] + (frames.turn * speed[..., :3]).sum(-1, keepdim=True)
+        spin = torch.linalg.cross(frames.t, edge_velocity) / frames.length + rate * frames.t
+        offset_velocity = torch.linalg.cross(spin[:, route_points._edge_of], self.carried)
+        return mean.index_add(1, route_points._point, route_points._weight.unsqueeze(-1) * offset_velocity)
 
     def velocity_by_position(self, state: State) -> Tensor:
         """Return the derivatives (B, K, 3, m) of the points' velocities by positions and angles."""
-        of, carried = self.of, self.carried
+        route_points, carried = self.route_points, self.carried
         axes = torch.eye(3, dtype=carried.dtype, device=carried.device).view(3, 1, 1, 1, 3)
-        bent = self.frames.taken(of._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
-        moving = (of._into_edge @ state.velocity[:, of.edge_dofs].unsqueeze(-1))[:, of._edge_of]
-        rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ of._into
-        turned = of._weight.view(-1, 1, 1) * rows
-        whole = turned.new_zeros(len(turned), *of._linear.shape)
-        return whole.index_add(1, of._point, turned)
+        bent = self.frames.taken(route_points._edge_of).second(carried.unsqueeze(-1) * axes)  # (3, B, C, 4, 4)
+        moving = (route_points._into_edge @ state.velocity[:, route_points.edge_dofs].unsqueeze(-1))[
+            :, route_points._edge_of
+        ]
+        rows = (bent @ moving).squeeze(-1).permute(1, 2, 0, 3) @ route_points._into
+        by_pair = route_points._weight.view(-1, 1, 1) * rows
+        zeros = by_pair.new_zeros(len(by_pair), *route_points._linear.shape)
+        return zeros.index_add(1, route_points._point, by_pair)
 
     def _products(self, force: Tensor) -> Tensor:
         """Return per frame the sum (B, F, 3, 3) of the dyads offset (x) force over its points, for forces (B, K, 3)."""
-        of = self.of
-        each = outer(self.carried, of._weight.unsqueeze(-1) * force[:, of._point])
-        return each.new_zeros(len(each), of._framed.shape[0], 3, 3).index_add(1, of._edge_of, each)
+        route_points = self.route_points
+        dyads = outer(self.carried, route_points._weight.unsqueeze(-1) * force[:, route_points._point])
+        return dyads.new_zeros(len(dyads), route_points._framed.shape[0], 3, 3).index_add(
+            1, route_points._edge_of, dyads
+        )
 
 
 def _edge_and_angle(body: Body, framed: int) -> list[tuple[int, int, float]]:
@@ -203,49 +211,53 @@ def _dofs_of(body: Body, point: Carriers) -> list[int]:
     return list(dict.fromkeys(dofs))
 
 
-def _means(points: Sequence[Carriers], own: list[list[int]], width: int) -> np.ndarray:
+def _means(points: Sequence[Carriers], dofs_of_points: list[list[int]], width: int) -> np.ndarray:
     """Return the matrices (K, 3, width) from the points' dofs to the weighted means of their nodes."""
     means = np.zeros((len(points), 3, width))
-    for mean, point, dofs in zip(means, points, own, strict=True):
+    for mean, point, dofs in zip(means, points, dofs_of_points, strict=True):
         for node, weight in point.nodes.items():
             for axis in range(3):
                 mean[axis, dofs.index(3 * node + axis)] += weight
     return means
 
 
-def _into_edges(body: Body, pairs: list[tuple[int, int]], own: list[list[int]], width: int) -> np.ndarray:
+def _into_edges(body: Body, pairs: list[tuple[int, int]], dofs_of_points: list[list[int]], width: int) -> np.ndarray:
     """Return for each pair the matrix (C, 4, width) from the dofs of its point to edge vector and angle."""
     into = np.zeros((len(pairs), 4, width))
     for matrix, (k, framed) in zip(into, pairs, strict=True):
         for row, dof, sign in _edge_and_angle(body, framed):
-            matrix[row, own[k].index(dof)] += sign
+            matrix[row, dofs_of_points[k].index(dof)] += sign
     return into
 
 
-def _of_segments(own: list[list[int]], dofs: np.ndarray, paths: Paths) -> dict[str, np.ndarray]:
+def _segment_buffers(dofs_of_points: list[list[int]], dofs: np.ndarray, paths: Paths) -> dict[str, np.ndarray]:
     """Return the index buffers of the segments: `segment_dofs`, `_same_as`, `_starts` and `_ends`."""
     ends = list(zip(paths.starts.tolist(), paths.ends.tolist(), strict=True))
-    of_both = [sorted({*own[i], *own[j]}) or [int(dofs[i, 0])] for i, j in ends]
-    padded = _padded(of_both)
+    dofs_of_segments = [sorted({*dofs_of_points[i], *dofs_of_points[j]}) or [int(dofs[i, 0])] for i, j in ends]
+    padded = _padded(dofs_of_segments)
     unique, same_as = np.unique(padded, axis=0, return_inverse=True)
     places = {
-        name: _places(padded.shape, of_both, [own[pair[end]] for pair in ends], dofs.shape[1])[:, None]
+        name: _places(padded.shape, dofs_of_segments, [dofs_of_points[pair[end]] for pair in ends], dofs.shape[1])[
+            :, None
+        ]
         for end, name in enumerate(("_starts", "_ends"))
     }
     return {"segment_dofs": unique, "_same_as": same_as.reshape(-1), **places}
 
 
-def _padded(own: list[list[int]]) -> np.ndarray:
+def _padded(lists: list[list[int]]) -> np.ndarray:
     """Return lists of dofs filled up to equal length (K, width); an empty one gets a dof of the nearest other."""
-    width = max(map(len, own))
-    having = [k for k, dofs in enumerate(own) if dofs]
-    filled = [dofs or own[min(having, key=lambda other: abs(other - k))][:1] for k, dofs in enumerate(own)]
+    width = max(map(len, lists))
+    not_empty = [k for k, dofs in enumerate(lists) if dofs]
+    filled = [dofs or lists[min(not_empty, key=lambda other: abs(other - k))][:1] for k, dofs in enumerate(lists)]
     return np.array([dofs + dofs[:1] * (width - len(dofs)) for dofs in filled], dtype=np.int64)
 
 
-def _places(shape: tuple[int, ...], of_segments: list[list[int]], points: list[list[int]], nowhere: int) -> np.ndarray:
+def _places(
+    shape: tuple[int, ...], dofs_of_segments: list[list[int]], dofs_of_points: list[list[int]], nowhere: int
+) -> np.ndarray:
     """Return the index (M, s) of the segments' dofs among those of one of their points; `nowhere` for dofs it lacks."""
     places = np.full(shape, nowhere)
-    for row, dofs, own in zip(places, of_segments, points, strict=True):
-        row[: len(dofs)] = [own.index(dof) if dof in own else nowhere for dof in dofs]
+    for row, dofs, point_dofs in zip(places, dofs_of_segments, dofs_of_points, strict=True):
+        row[: len(dofs)] = [point_dofs.index(dof) if dof in point_dofs else nowhere for dof in dofs]
     return places

@@ -119,30 +119,30 @@ class RestFrames:
 
     def __init__(self, body: Body):
         start, end = body.framed_edges.T
-        along = torch.cat([body.nodes[end] - body.nodes[start], body.held_tangents])
-        t = along / torch.linalg.vector_norm(along, dim=-1, keepdim=True)
+        edges = torch.cat([body.nodes[end] - body.nodes[start], body.held_tangents])
+        t = edges / torch.linalg.vector_norm(edges, dim=-1, keepdim=True)
         self.axes = torch.stack([t, body.directors, torch.linalg.cross(t, body.directors)], dim=1)
 
     def offsets(self, part: AtNodes | OnEdges | Fixed, carriers: Sequence[Carriers]) -> Tensor:
         """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
         name, count = type(part).__name__, len(carriers)
         refuse_trained_shape(part.offset, f"{name}: offset")
-        given = numbers(part.offset, f"{name}: offset").to(torch.float64)
-        if given.shape[-1:] != (3,) or given.dim() > 3 or (given.dim() > 1 and given.shape[-2] not in (1, count)):
+        offset = numbers(part.offset, f"{name}: offset").to(torch.float64)
+        if offset.shape[-1:] != (3,) or offset.dim() > 3 or (offset.dim() > 1 and offset.shape[-2] not in (1, count)):
             shapes = any_of("(3,)", f"({count}, 3)", "(B, 1, 3)", f"(B, {count}, 3)")
-            raise InputError(f"{name}: expected offsets of shape {shapes}, got {tuple(given.shape)}")
-        if not bool(torch.isfinite(given).all()):
-            raise InputError(f"{name}: offsets have to be finite, got {given.tolist()}")
-        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape)).expand(-1, count, 3).clone()
+            raise InputError(f"{name}: expected offsets of shape {shapes}, got {tuple(offset.shape)}")
+        if not bool(torch.isfinite(offset).all()):
+            raise InputError(f"{name}: offsets have to be finite, got {offset.tolist()}")
+        offsets = offset.reshape((1,) * (3 - offset.dim()) + tuple(offset.shape)).expand(-1, count, 3).clone()
         for k, point in enumerate(carriers):
-            if not isinstance(part, Fixed) and not point.frames and bool((whole[:, k] != 0).any()):
+            if not isinstance(part, Fixed) and not point.frames and bool((offsets[:, k] != 0).any()):
                 raise InputError(
                     f"{name}: no rod passes node {next(iter(point.nodes))}, so no frame carries an offset there; "
                     "leave the offset out"
                 )
             if part.frame == "material":
-                whole[:, k] = self._in_world(whole[:, k], point)
-        return whole
+                offsets[:, k] = self._in_world(offsets[:, k], point)
+        return offsets
 
     def _in_world(self, offset: Tensor, point: Carriers) -> Tensor:
         """Return in axes of the world an offset (B, 3) that is given along m1, m2 and t of a section."""

@@ -65,17 +65,19 @@ class RoutedForce(Force):
         super().bind(body)
         frames = RestFrames(body)
         points: list[Carriers] = []
-        given: list[Tensor] = []
+        offsets: list[Tensor] = []
         counts = []
         for k, route in enumerate(self.routes):
             carriers = [part.carriers(body) for part in route]
             of_route = [point for part in carriers for point in part]
             self._check_points(k, of_route)
-            given += [frames.offsets(part, own) for part, own in zip(route, carriers, strict=True)]
+            offsets += [
+                frames.offsets(part, carriers_of_part) for part, carriers_of_part in zip(route, carriers, strict=True)
+            ]
             points += of_route
             counts.append(len(of_route))
-        robots = max(len(part) for part in given)
-        offset = torch.cat([part.expand(robots, -1, -1) for part in given], dim=1)
+        robots = max(len(part) for part in offsets)
+        offset = torch.cat([part.expand(robots, -1, -1) for part in offsets], dim=1)
         self.offset = nn.Parameter(offset.to(body.nodes), requires_grad=False)
         self.paths = Paths(counts, body.nodes)
         self.route_points = RoutePoints(body, points, self.paths, frames.axes)
@@ -143,7 +145,7 @@ class RoutedForce(Force):
         """Return the force (B, n)."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.points)
-        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
         pulls = segments.on_points(self.tension_in(segments, rates), at.points.shape[1])
         return at.generalised(pulls, state.q)
 
@@ -158,36 +160,36 @@ class RoutedForce(Force):
         """Return the force's derivatives, block by block: by positions and angles, with friction also by velocities."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.points)
-        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
         tension = self.tension_in(segments, rates)
         ends = at.jacobian()
-        stretch = self.route_points.stretch(ends)
-        turning = stretch.mT @ (-tension[..., None, None] * segments.turned_by() @ stretch)
-        found: Derivatives = [
+        segment_jacobian = self.route_points.segment_jacobian(ends)
+        turning = segment_jacobian.mT @ (-tension[..., None, None] * segments.turned_by() @ segment_jacobian)
+        blocks: Derivatives = [
             (at.second(segments.on_points(tension, at.points.shape[1])), None),
-            (self.route_points.together(turning), None),
+            (self.route_points.shared_sums(turning), None),
         ]
         if self.coupled:
             by_position = at.velocity_by_position(state) if self.rubs else None
-            found.append(self._by_coupling(ends, segments, rates, by_position))
-        return found
+            blocks.append(self._by_coupling(ends, segments, rates, by_position))
+        return blocks
 
     def _by_coupling(
         self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Return the part (B, 1, D, D) of the derivatives that comes from tensions changing with the segments."""
-        stretch = self.route_points.along(self.route_points.spread(ends))  # (B, M, 3, D)
-        acting = -(segments.direction.unsqueeze(-2) @ stretch).squeeze(-2)  # (B, M, D): force by unit tension
+        segment_jacobian = self.route_points.differences(self.route_points.to_union(ends))  # (B, M, 3, D)
+        unit_force = -(segments.direction.unsqueeze(-2) @ segment_jacobian).squeeze(-2)  # (B, M, D): by unit tension
         by_segments, by_rates = self.tension_derivatives(segments, rates)
-        columns = stretch.flatten(1, 2)
+        columns = segment_jacobian.flatten(1, 2)
         by_dofs = by_segments.flatten(2) @ columns
         if by_rates is None or by_position is None:
-            return (acting.mT @ by_dofs).unsqueeze(1), None
-        by_dofs = by_dofs + by_rates.flatten(2) @ self.route_points.along(
-            self.route_points.spread(by_position)
+            return (unit_force.mT @ by_dofs).unsqueeze(1), None
+        by_dofs = by_dofs + by_rates.flatten(2) @ self.route_points.differences(
+            self.route_points.to_union(by_position)
         ).flatten(1, 2)
         by_speeds = by_rates.flatten(2) @ columns
-        return (acting.mT @ by_dofs).unsqueeze(1), (acting.mT @ by_speeds).unsqueeze(1)
+        return (unit_force.mT @ by_dofs).unsqueeze(1), (unit_force.mT @ by_speeds).unsqueeze(1)
 
     def _at(self, state: State) -> PointsAt:
         return self.route_points.at(state, self.offset)

@@ -77,16 +77,16 @@ class Tendons(RoutedForce):
             raise InputError("Tendons.stiffness: tendons driven by length need their stiffness EA [N]")
         if friction is None and slip_velocity is not None:
             raise InputError("Tendons.slip_velocity: belongs to friction, which is not given; leave it out")
-        given = {"tension": tension, "pull": pull, "stiffness": stiffness, "friction": friction}
-        given["pretension"] = None if pull is None else 0.0 if pretension is None else pretension
-        given["slip_velocity"] = SLIP_VELOCITY if friction is not None and slip_velocity is None else slip_velocity
-        for name, value in given.items():
+        constants = {"tension": tension, "pull": pull, "stiffness": stiffness, "friction": friction}
+        constants["pretension"] = None if pull is None else 0.0 if pretension is None else pretension
+        constants["slip_velocity"] = SLIP_VELOCITY if friction is not None and slip_velocity is None else slip_velocity
+        for name, value in constants.items():
             number = None if value is None else per_route(value, f"Tendons.{name}", len(self.routes))
             if number is not None and name in self.not_negative:
                 _refuse_small(name, number)
             parameter = None if number is None else nn.Parameter(number, requires_grad=False)
             self.register_parameter(name, parameter)
-        self.per_robot = ("offset", *(name for name, value in given.items() if value is not None))
+        self.per_robot = ("offset", *(name for name, value in constants.items() if value is not None))
         self.conservative = friction is None
 
     def bind(self, body: Body) -> None:
@@ -103,14 +103,14 @@ class Tendons(RoutedForce):
         The pull is (), (T,), (B, 1) or (B, T).
         """
         with torch.no_grad():
-            length, wanted = torch.broadcast_tensors(self.rest_segments().total, pull)
-            if not bool((wanted >= length).any()):
+            length, pull = torch.broadcast_tensors(self.rest_segments().total, pull)
+            if not bool((pull >= length).any()):
                 return None
-            robot, tendon = divmod(int((wanted - length).argmax()), length.shape[1])
-            given, long = float(wanted[robot, tendon]), float(length[robot, tendon])
+            robot, tendon = divmod(int((pull - length).argmax()), length.shape[1])
+            pulled, rest = float(pull[robot, tendon]), float(length[robot, tendon])
         whose = f" of robot {robot}" if len(length) > 1 else ""
         return (
-            f"tendon {tendon}{whose} is to be pulled in by {given:.4g} m, and is {long:.4g} m long: give the "
+            f"tendon {tendon}{whose} is to be pulled in by {pulled:.4g} m, and is {rest:.4g} m long: give the "
             "length that the motor takes in, in m"
         )
 
@@ -130,7 +130,7 @@ class Tendons(RoutedForce):
         With the constants that a control sets, call it within `with model.holding(state, control):`.
         """
         at = self._at(state)
-        rates = self.route_points.along(at.velocity(state)) if self.rubs else None
+        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
         return self.tension_in(Segments.between(self.paths, at.points), rates)
 
     def potential(self, state: State, control: Control) -> Tensor:
@@ -175,10 +175,10 @@ class Tendons(RoutedForce):
         at_motor, stiffness = (x[..., None, None] for x in (tension / mean, stiffness / mean))
         motor_by_segments = stiffness * of_path - at_motor / mean[..., None, None] * mean_by_segments
         motor_by_rates = -at_motor / mean[..., None, None] * mean_by_rates
-        share, gain = at_motor[:, path_of] * gain[..., None, None], gain[..., None, None]
+        segment_tension, gain = at_motor[:, path_of] * gain[..., None, None], gain[..., None, None]
         return (
-            gain * motor_by_segments[:, path_of] + share * slip.by_segments,
-            gain * motor_by_rates[:, path_of] + share * slip.by_rates,
+            gain * motor_by_segments[:, path_of] + segment_tension * slip.by_segments,
+            gain * motor_by_rates[:, path_of] + segment_tension * slip.by_rates,
         )
 
     def _at_motors(self, segments: Segments) -> tuple[Tensor, Tensor]:

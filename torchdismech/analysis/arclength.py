@@ -45,13 +45,14 @@ class PathPoint(NamedTuple):
     ----------
     state : the equilibria.
     factor : (B,) load factors.
-    ways, slope : the unit tangent of the path there: its part of the unknowns (B, n_free) and of the load factor (B,).
+    tangent_x, slope : the unit tangent of the path there: its part of the unknowns x (B, n_free) and of the load factor
+        (B,).
     minimum : (B,) bool, whether the matrix is positive definite.
     """
 
     state: State
     factor: Tensor
-    ways: Tensor
+    tangent_x: Tensor
     slope: Tensor
     minimum: Tensor
 
@@ -60,7 +61,7 @@ class PathPoint(NamedTuple):
         return PathPoint(
             self.state.merged(other.state, rows),
             torch.where(rows, other.factor, self.factor),
-            torch.where(rows[:, None], other.ways, self.ways),
+            torch.where(rows[:, None], other.tangent_x, self.tangent_x),
             torch.where(rows, other.slope, self.slope),
             torch.where(rows, other.minimum, self.minimum),
         )
@@ -72,7 +73,7 @@ class Arclength:
     Parameters
     ----------
     problem : the static problem, with the control at the load factor 1, except for poses of clamps.
-    ways : motions of clamps that have a pose.
+    clamp_motions : motions of clamps that have a pose.
 
     Attributes
     ----------
@@ -80,8 +81,8 @@ class Arclength:
     unit : (B,) u, the length that counts for the load factor 1; it is 1 until `measured` sets it.
     """
 
-    def __init__(self, problem: StepProblem, ways: RigidWays | None):
-        self.problem, self.model, self.ways = problem, problem.model, ways
+    def __init__(self, problem: StepProblem, clamp_motions: RigidWays | None):
+        self.problem, self.model, self.clamp_motions = problem, problem.model, clamp_motions
         model, state = self.model, problem.state
         nodes, count = model.nodes, model.body.n_nodes
         extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
@@ -91,10 +92,10 @@ class Arclength:
 
     def measured(self, first: PathPoint) -> PathPoint:
         """Set `unit` from how the robots begin to move, and return their first points with tangents of unit length."""
-        motion = torch.sqrt(self.dot(first.ways, first.ways)) / first.slope.abs()
+        motion = torch.sqrt(self.dot(first.tangent_x, first.tangent_x)) / first.slope.abs()
         self.unit = torch.where(motion > 0, motion, 1.0)
-        norm = torch.sqrt(self.inner(first, first.ways, first.slope))
-        return first._replace(ways=first.ways / norm[:, None], slope=first.slope / norm)
+        norm = torch.sqrt(self.inner(first, first.tangent_x, first.slope))
+        return first._replace(tangent_x=first.tangent_x / norm[:, None], slope=first.slope / norm)
 
     def corrected(self, at: PathPoint, size: Tensor, rows: Tensor) -> tuple[PathPoint, Tensor, Tensor, Tensor]:
         """Return the points of the paths at a length `size` (B,) along the tangents from the points `at`.
@@ -112,9 +113,9 @@ class Arclength:
             q = equations.full(x)
             passed = found & (candidates.missed(q) | candidates.passed(equations.accepted_state(q, found)))
             status, found = torch.where(passed, int(Status.PASSED_THROUGH), status), found & ~passed
-        there, tangent = self._point(at, equations, x, factor, found, candidates)
+        point, tangent = self._point(at, equations, x, factor, found, candidates)
         status = torch.where(found & ~tangent, int(Status.SINGULAR), status)  # an equilibrium without a tangent
-        return there, tangent, iterations, status
+        return point, tangent, iterations, status
 
     def _root(
         self, at: PathPoint, size: Tensor, rows: Tensor, candidates: ContactCandidates
@@ -125,16 +126,16 @@ class Arclength:
         equations = self._equations(at.state, factor, candidates)
         solver = equations.solver()
         tolerance = method.tolerance(equations.force_scale(weight))
-        x = equations.advanced(x0, size[:, None] * at.ways)
+        x = equations.advanced(x0, size[:, None] * at.tangent_x)
         going, found, status = rows, torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.long)
         iterations = torch.zeros_like(status)
-        before = length = torch.full_like(factor, torch.inf)  # lengths of the last two steps
+        last_length = length = torch.full_like(factor, torch.inf)  # lengths of the last two steps
         short = short_length(equations, x)
         while True:
             residual, values = equations.residual_and_matrix(x)
             norm = weighted_norms(residual, weight)
             noise = rounding_noise(x, values, solver.diagonal(x.device), weight)
-            near = settled(norm, length, before, noise, short)
+            near = settled(norm, length, last_length, noise, short)
             found = found | (going & ((norm <= tolerance) | near))
             factors, _ = factored(solver, values, going & ~found)
             regular = _regular(factors, values[solver.diagonal(x.device)].T)
@@ -144,10 +145,10 @@ class Arclength:
                 return equations, x, factor, status, iterations
             iterations = iterations + going
             free, by_load = factors.solve(-residual), factors.solve(self._by_load(at.state, x, factor, candidates))
-            off = self.inner(at, x - x0, factor - at.factor) - size
-            change = -(off + self.dot(at.ways, free)) / self.inner(at, -by_load, torch.ones_like(factor))
+            excess = self.inner(at, x - x0, factor - at.factor) - size
+            change = -(excess + self.dot(at.tangent_x, free)) / self.inner(at, -by_load, torch.ones_like(factor))
             step = torch.where(going[:, None], free - change[:, None] * by_load, 0.0)
-            before, length = length, lengths(step, weight)
+            last_length, length = length, lengths(step, weight)
             x = torch.where(going[:, None], equations.advanced(x, step), x)
             factor = torch.where(going, factor + change, factor)
             equations = self._equations(at.state, factor, candidates)
@@ -156,7 +157,7 @@ class Arclength:
         """Return the contact candidates for steps of a length `size` (B,) from points along their tangents."""
         model, q = self.model, at.state.q
         control = self._control(at.state, at.factor + size * at.slope)
-        step = model.unknowns.expand(size[:, None] * at.ways, torch.zeros_like(q))
+        step = model.unknowns.expand(size[:, None] * at.tangent_x, torch.zeros_like(q))
         problem = self.problem.replace(state=at.state, control=control)
         return ContactCandidates(problem, model.unknowns.with_held(q + step, problem.clamped_q))
 
@@ -174,29 +175,29 @@ class Arclength:
         Each tangent gets the sign by which it goes on in the direction of the one at the point before.
         """
         state = equations.accepted_state(equations.full(x), rows)
-        there = self._equations(state, factor, candidates)
+        anchored = self._equations(state, factor, candidates)
         x = self.model.unknowns.picked(state.q)
-        solver = there.solver()
-        _, values = there.residual_and_matrix(x)
+        solver = anchored.solver()
+        _, values = anchored.residual_and_matrix(x)
         factors, definite = factored(solver, values, rows)
-        ways = -factors.solve(self._by_load(state, x, factor, candidates))
-        norm = torch.sqrt(self.dot(ways, ways) + self.unit**2)
-        ways, slope = ways / norm[:, None], 1 / norm
-        sign = torch.where(self.inner(at, ways, slope) < 0, -1.0, 1.0)
-        found = rows & _regular(factors, values[solver.diagonal(x.device)].T)
-        return PathPoint(state, factor, sign[:, None] * ways, sign * slope, definite), found
+        tangent_x = -factors.solve(self._by_load(state, x, factor, candidates))
+        norm = torch.sqrt(self.dot(tangent_x, tangent_x) + self.unit**2)
+        tangent_x, slope = tangent_x / norm[:, None], 1 / norm
+        sign = torch.where(self.inner(at, tangent_x, slope) < 0, -1.0, 1.0)
+        regular = rows & _regular(factors, values[solver.diagonal(x.device)].T)
+        return PathPoint(state, factor, sign[:, None] * tangent_x, sign * slope, definite), regular
 
     def _equations(self, state: State, factor: Tensor, candidates: ContactCandidates) -> StepEquations:
         """Return the equations of equilibria near a state under load factors (B,), with contact candidates."""
         control = self._control(state, factor)
         start = self.model.mechanics.start(state, control, None, candidates.pairs, factor)
-        held = self.problem.replace(state=state, control=control).clamped_q
-        return StepEquations(self.model, self.problem.method.scheme, start, held, 0.0)
+        clamped_q = self.problem.replace(state=state, control=control).clamped_q
+        return StepEquations(self.model, self.problem.method.scheme, start, clamped_q, 0.0)
 
     def _control(self, state: State, factor: Tensor) -> Control:
         """Return the control under load factors (B,), for frames anchored at a state."""
         control = ramped(self.problem, factor)
-        return control if self.ways is None else self.ways.posed(control, factor, state)
+        return control if self.clamp_motions is None else self.clamp_motions.posed(control, factor, state)
 
     def _by_load(self, state: State, x: Tensor, factor: Tensor, candidates: ContactCandidates) -> Tensor:
         """Return the derivative (B, n_free) of the residual at x by the load factor."""
@@ -208,16 +209,16 @@ class Arclength:
         """Return the inner product (B,) of motions (B, n_free) of the unknowns."""
         return (self.metric * a * b).sum(1)
 
-    def inner(self, at: PathPoint, ways: Tensor, slope: Tensor) -> Tensor:
-        """Return the inner product (B,) of the tangent at points with the vector (ways, slope)."""
-        return self.dot(at.ways, ways) + self.unit**2 * at.slope * slope
+    def inner(self, at: PathPoint, x: Tensor, slope: Tensor) -> Tensor:
+        """Return the inner product (B,) of the tangent at points with the vector (x, slope)."""
+        return self.dot(at.tangent_x, x) + self.unit**2 * at.slope * slope
 
     def distance(self, a: PathPoint, b: PathPoint) -> Tensor:
         """Return the distance (B,) between points, of unknowns and load factor together."""
-        way = self.way(a, b)
-        return torch.sqrt(self.dot(way, way) + (self.unit * (b.factor - a.factor)) ** 2)
+        displacement = self.displacement(a, b)
+        return torch.sqrt(self.dot(displacement, displacement) + (self.unit * (b.factor - a.factor)) ** 2)
 
-    def way(self, a: PathPoint, b: PathPoint) -> Tensor:
+    def displacement(self, a: PathPoint, b: PathPoint) -> Tensor:
         """Return the change (B, n_free) of the unknowns from a to b."""
         return self.model.unknowns.picked(b.state.q - a.state.q)
 
@@ -242,7 +243,7 @@ def _regular(factor: Factor, diagonal: Tensor) -> Tensor:
     scale = torch.sqrt(diagonal.abs())
     numbers = torch.arange(diagonal.shape[1], device=diagonal.device, dtype=torch.float64)
     # the start has a part of every eigenvector, and is the same in each run
-    way = torch.frac(numbers * GOLDEN).sub(0.5).to(scale).expand_as(scale)
+    vector = torch.frac(numbers * GOLDEN).sub(0.5).to(scale).expand_as(scale)
     for _ in range(INVERSE_ITERATIONS):
-        way = scale * factor.solve(scale * way / torch.linalg.vector_norm(way, dim=1, keepdim=True))
-    return factor.ok & (torch.linalg.vector_norm(way, dim=1) * RESISTS[diagonal.dtype] < 1)
+        vector = scale * factor.solve(scale * vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True))
+    return factor.ok & (torch.linalg.vector_norm(vector, dim=1) * RESISTS[diagonal.dtype] < 1)

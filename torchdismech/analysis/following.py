@@ -97,17 +97,17 @@ def follow(
     values = model.values_of(control)
     with torch.no_grad(), model.lock, model.compilation.paused(), values.in_place():
         control = control.without_values()
-        whole = posed(model.body, state, control)
-        refuse_unheld(model, state, whole, running, force_tolerance)
-        small = warning_of_small_loads(model, state, whole, None, method.force_tolerance)
+        posed_control = posed(model.body, state, control)
+        refuse_unheld(model, state, posed_control, running, force_tolerance)
+        small = warning_of_small_loads(model, state, posed_control, None, method.force_tolerance)
         if small is not None:
             warn(small, RuntimeWarning)
         warn_of_absent_loads("follow", model, state)
         refuse_driven_tangents("follow", model, state)
         start = method.scheme.started(state.detach(), 0.0)
-        ways = None if control.pose is None else RigidWays(model.body, start, control.pose)
+        clamp_motions = None if control.pose is None else RigidWays(model.body, start, control.pose)
         problem = StepProblem(model, method, start, control.replace(pose=None), 0.0, running, values)
-        path = Walk(problem, ways, float(last), float(length)).path(int(steps))
+        path = Walk(problem, clamp_motions, float(last), float(length)).path(int(steps))
         if not model.contact.none:
             end = path.states[-1]
             warn_of_idle_friction("follow", model, end, model.contact.report(end), path.points > 0, force_tolerance)
@@ -134,9 +134,9 @@ def _warn_of_branches(path: EquilibriumPath) -> None:
 def _warn_of_failures(path: EquilibriumPath, state: State, control: Control, clamped: Tensor) -> None:
     """Warn of the robots whose paths could not be continued, and of numbers in the control that are not finite."""
     if failures := path.failures():
-        told = [*failures[:NAMED], "..."] if len(failures) > NAMED else failures
+        sentences = [*failures[:NAMED], "..."] if len(failures) > NAMED else failures
         cause = control.not_finite(path.status != Status.CONVERGED, state.time, clamped)
-        warn(f"follow: {'; '.join([*told, cause] if cause else told)}", FailureWarning)
+        warn(f"follow: {'; '.join([*sentences, cause] if cause else sentences)}", FailureWarning)
 
 
 def _check(model: Model, state: State, control: Control, last: object, steps: int, length: object) -> None:

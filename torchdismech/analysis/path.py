@@ -49,11 +49,11 @@ class EquilibriumPath:
         """
         count = self._count(robot)
         f, slope, length = (v[:count, robot] for v in (self.load_factor, self.slope, self.length))
-        found = []
+        turns = []
         for k in range(count - 1):
             if slope[k] * slope[k + 1] < 0:
-                found.append(load_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
-        return torch.stack(found) if found else f.new_zeros(0)
+                turns.append(load_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
+        return torch.stack(turns) if turns else f.new_zeros(0)
 
     def branches(self, robot: int = 0) -> Tensor:
         """Return the load factors (M,) of the last stable points before branch points of a robot's path.
@@ -90,16 +90,16 @@ class EquilibriumPath:
         """Return the numbers of points and of unstable points, where the paths end, and how many failed and why."""
         steps, robots = self.load_factor.shape
         ends = ", ".join(f"{value:.4g}" for value in self.load_factor[-1, :6].tolist()) + ", ..." * (robots > 6)
-        of = f"{steps} points of {robots} robot{'s' * (robots > 1)}"
+        text = f"{steps} points of {robots} robot{'s' * (robots > 1)}"
         if self.stable is not None:
-            there = torch.arange(steps, device=self.points.device)[:, None] < self.points
-            of += f", {int((~self.stable & there).sum())} of them unstable"
+            on_path = torch.arange(steps, device=self.points.device)[:, None] < self.points
+            text += f", {int((~self.stable & on_path).sum())} of them unstable"
         failed = self.status[self.status != Status.CONVERGED]
-        of += f", to load factors {ends}"
+        text += f", to load factors {ends}"
         if len(failed):
             why = ", ".join(Status(code).name.lower() for code in failed.unique().tolist())
-            of += f"; {len(failed)} failed: {why}"
-        return f"EquilibriumPath({of})"
+            text += f"; {len(failed)} failed: {why}"
+        return f"EquilibriumPath({text})"
 
 
 def load_turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
@@ -119,6 +119,6 @@ def load_back(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falli
     a, b, rise = rising * length, falling * length, last - first
     p, q = 3 * rise - 2 * a - b, a + b - 2 * rise
     square = p * p - 3 * q * a  # (half the distance between the turns, times 3 q)^2
-    way = -p * torch.sign(q)  # position of their middle, times 3 |q|
-    two = (a * b > 0) & (a * q > 0) & (square > 0) & (way > 0) & (way < 3 * q.abs())
+    middle = -p * torch.sign(q)  # position of their middle, times 3 |q|
+    two = (a * b > 0) & (a * q > 0) & (square > 0) & (middle > 0) & (middle < 3 * q.abs())
     return torch.where(two, 4 * square.clamp(min=0) ** 1.5 / (27 * q * q), 0.0)

@@ -70,10 +70,10 @@ class Modes:
     def __repr__(self) -> str:
         """Return the frequencies of the first robot, and the number of unstable robots."""
         robots, count = self.eigenvalue.shape
-        shown = ", ".join(f"{value:.4g}" for value in self.frequency[0, :6].tolist()) + ", ..." * (count > 6)
+        frequencies = ", ".join(f"{value:.4g}" for value in self.frequency[0, :6].tolist()) + ", ..." * (count > 6)
         unstable = int((~self.stable).sum())
         return (
-            f"Modes({count} of {robots} robot{'s' * (robots > 1)}; robot 0: {shown} Hz"
+            f"Modes({count} of {robots} robot{'s' * (robots > 1)}; robot 0: {frequencies} Hz"
             + f"; {unstable} unstable" * bool(unstable)
             + ")"
         )
@@ -129,21 +129,21 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
 
 def _robots(model: Model, state: State, control: Control) -> Iterator[tuple[int, State, Control]]:
     """Yield index, state and control of each robot, while the model holds that robot's values."""
-    for robot, (values, alone, acting) in enumerate(model.parts(state, control, 1)):
+    for robot, (values, its_state, its_control) in enumerate(model.parts(state, control, 1)):
         with values.in_place():
-            yield robot, alone, acting
+            yield robot, its_state, its_control
 
 
 def _modes_of_robot(model: Model, robot: int, state: State, control: Control, count: int) -> tuple[Tensor, ...]:
     """Return eigenvalues, shapes, damping (1, ..) and imbalance (1,) of one robot."""
     start, elapsing = model.start_step(state, control), model.start_step(state, control, INSTANT)
-    at = (state.q, state.velocity, state.time)
-    force, values = model.mechanics.force_and_stiffness(start, *at)
+    motion = (state.q, state.velocity, state.time)
+    force, values = model.mechanics.force_and_stiffness(start, *motion)
     if not bool(torch.isfinite(force).all()):
         raise InputError(
             f"modes of robot {robot}: forces at the state are not finite numbers: look at the model's forces"
         )
-    _, damped = model.mechanics.force_and_stiffness(elapsing, *at, Gains(velocity=1 / INSTANT))
+    _, damped = model.mechanics.force_and_stiffness(elapsing, *motion, Gains(velocity=1 / INSTANT))
     pattern = model.solvers.of(1, start.pairs).pattern
     # columns are the possible motions: each unknown, or for nodes that slide those along their lines
     motions = model.unknowns.slides.motions(model.unknowns.number)
@@ -158,11 +158,11 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     _refuse_flutter(model, robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor((motions @ shape).T.copy(), device="cpu").to(state.q)
-    whole = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
+    shapes = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
     imbalance = torch.linalg.vector_norm(model.unknowns.on_unknowns(force) * model.unknowns.residual_weight(), dim=1)
     return (
         torch.as_tensor(eigenvalue, device="cpu")[None].to(state.q),
-        whole[None],
+        shapes[None],
         torch.as_tensor(by_mode, device="cpu")[None].to(state.q),
         imbalance,
     )
