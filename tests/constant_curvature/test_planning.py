@@ -23,7 +23,7 @@ from torchdismech.constant_curvature.planning import (
 from torchdismech.constant_curvature.planning.ball import quaternion_after, touch
 from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmExpressions, bend_series
 from torchdismech.constant_curvature.planning.program import StepFunctions, stepwise_program
-from torchdismech.constant_curvature.planning.replay import _beside
+from torchdismech.constant_curvature.planning.replay import _with_ball
 from torchdismech.constant_curvature.planning.turning import TurningBall, turned
 from torchdismech.errors import InputError
 from torchdismech.robot.state import Control
@@ -134,7 +134,7 @@ def test_gap_and_normal_are_those_of_the_simulator():
     expressions = ArmExpressions(arm)
     q = ca.SX.sym("q", 9)
     met = touch(ball, *expressions.end(q), expressions.plate_radius, 0.01, expressions.frame)
-    both = _beside(arm, ball)
+    both = _with_ball(arm, ball)
     elongations = poses(40, 0.15, seed=3)
     contacts = contacts_at(both, both.posture(elongations), torch.zeros(40), torch.zeros(40))
     middles, frames = both.plates(both.posture(elongations))
@@ -236,7 +236,7 @@ def test_a_plan_obeys_the_torch_arm(small_plan):
     needed = arm.inverse_dynamics(q, plan.velocity[1:], acceleration)
     middles, frames = (x[:, -1] for x in arm.plates(arm.posture(q)))
     ball = small_ball()
-    both = _beside(arm, ball)
+    both = _with_ball(arm, ball)
     zero = torch.zeros(len(q), dtype=q.dtype)
     contacts = contacts_at(both, both.posture(q.detach()), zero, zero)
     point = torch.tensor(ball.center, dtype=q.dtype) + ball.radius * contacts.normal[:, -1]
@@ -300,7 +300,7 @@ def pressed(friction: float, spin: tuple[float, float, float], steps: int = 5, d
     """Return the states of an arm that presses against a ball that spins, before and after the last step."""
     arm, ball = small_arm(), dataclasses.replace(small_ball(), friction=friction, damping=damping)
     q, force = touching_start(arm, ball, least_normal=2.0)
-    both = _beside(arm, ball)
+    both = _with_ball(arm, ball)
     state, turn = both.initial_state(1, q=q), torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
     omega = torch.tensor([spin], dtype=torch.float64)
     for _ in range(steps):
@@ -340,7 +340,7 @@ def test_friction_slows_a_sliding_ball_by_its_torque():
 def test_a_free_ball_is_slowed_by_its_damping():
     """Let a ball turn out of reach: implicit Euler of I w' = -D w."""
     arm, ball = small_arm(), Ball(center=(0.0, 0.0, 2.0), damping=1e-2)
-    both = _beside(arm, ball)
+    both = _with_ball(arm, ball)
     spin = torch.tensor([[1.0, 2.0, 3.0]], dtype=torch.float64)
     state, turn = both.initial_state(1), torch.tensor([[1.0, 0, 0, 0]], dtype=torch.float64)
     force = torch.zeros(1, 6, dtype=torch.float64)
@@ -420,7 +420,7 @@ def test_starts_are_asked_for_with_numbers():
 def test_arms_and_balls_are_refused_by_name():
     """Refuse an arm with an obstacle, an arm of two robots, and balls that are none."""
     with pytest.raises(InputError, match="without obstacles"):
-        plan_rotation(_beside(small_arm(), BALL), BALL, rotation_about("x", 30.0))
+        plan_rotation(_with_ball(small_arm(), BALL), BALL, rotation_about("x", 30.0))
     with pytest.raises(InputError, match="those of one robot, got 2"):
         ArmExpressions(upright(base=torch.zeros(2, 3, dtype=torch.float64)))
     for name in ("radius", "mass", "damping", "friction"):

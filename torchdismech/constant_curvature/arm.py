@@ -130,7 +130,7 @@ class PneumaticArm(ReducedModel):
         for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
             whole_number(value, name, least)
         self.sections, self.chambers, self.disks = number_of_sections(length), chambers, disks
-        for name, given, size, above_zero in (
+        for name, numbers, size, above_zero in (
             ("length", length, self.sections, True),
             ("mass", mass, self.sections, True),
             ("radius", radius, self.sections, True),
@@ -138,9 +138,9 @@ class PneumaticArm(ReducedModel):
             ("damping", damping, self.n_dofs, False),
             ("plate_radius", plate_radius, 1, True),
         ):
-            self._keep(name, constant(given, name, size, above_zero))
+            self._register(name, constant(numbers, name, size, above_zero))
         for name, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            self._keep(name, three_components(components, name))
+            self._register(name, three_components(components, name))
         self.refuse_mixed_dtypes()
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList(touchable(obstacles))  # type: ignore[assignment]
@@ -161,7 +161,7 @@ class PneumaticArm(ReducedModel):
         directions = torch.stack((torch.full_like(angle, 0.5), -angle.cos(), -angle.sin())) * (2 / self.chambers)
         self.register_buffer("_directions", directions, persistent=False)
 
-    def _keep(self, name: str, value: Tensor) -> None:
+    def _register(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
             refuse_trained(value, f"PneumaticArm.{name}", "give an nn.Parameter, which an arm keeps")
             value = nn.Parameter(value, requires_grad=False)
@@ -213,16 +213,16 @@ class PneumaticArm(ReducedModel):
 
     def shape_rate(self, velocity: Tensor) -> Tensor:
         """Return the rates (B, S, 3) of length and bend for rates (B, n) of the elongations."""
-        return (velocity.unflatten(1, (self.sections, -1)) @ self._directions.t()) * self._arm()
+        return (velocity.unflatten(1, (self.sections, -1)) @ self._directions.t()) * self._direction_scale()
 
     def to_shapes(self) -> Tensor:
         """Return the derivatives of all shapes (s, ux, uy) by the elongations, (3 S, n) or (B, 3 S, n)."""
-        blocks = self._arm()[..., None] * self._directions  # (.., S, 3, m) or (1, 3, m)
+        blocks = self._direction_scale()[..., None] * self._directions  # (.., S, 3, m) or (1, 3, m)
         blocks = blocks.expand(*blocks.shape[:-3], self.sections, 3, self.chambers)
         unit = torch.eye(self.sections, dtype=blocks.dtype, device=blocks.device)
         return (blocks[..., None, :] * unit[:, None, :, None]).flatten(-4, -3).flatten(-2)
 
-    def _arm(self) -> Tensor:
+    def _direction_scale(self) -> Tensor:
         """Return the factors (1, 1 / r, 1 / r) of `_directions`, which are for the radius 1, (.., 3)."""
         inverse = self.radius.reciprocal()[..., None]
         return torch.cat([torch.ones_like(inverse), inverse, inverse], -1)
@@ -336,8 +336,8 @@ class PneumaticArm(ReducedModel):
     ) -> ArmState:
         """Return the state at elongations and rates (B, n) and times (B,); `posture`, if given, is that at q."""
         posture = self.posture(q) if posture is None else posture
-        moved = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
-        velocities = torch.cat([torch.zeros_like(moved[:, :1]), moved], 1)
+        of_plates = posture.motion(self.shape_rate(velocity).permute(2, 1, 0))[0].flatten(1, 2).permute(2, 1, 0)
+        velocities = torch.cat([torch.zeros_like(of_plates[:, :1]), of_plates], 1)
         return ArmState(q, velocity, impulses, self._from_base(self.plates(posture)[0]), velocities, time)
 
     def appearance(self) -> Appearance:
@@ -350,8 +350,8 @@ class PneumaticArm(ReducedModel):
             return {}
         zero = torch.zeros_like(state.time)
         count = torch.zeros(state.batch, dtype=torch.long, device=zero.device)
-        nothing = {"active": count, "sticking": count, "sliding": count, "penetration": zero}
-        return nothing | self.reported_forces(zero.new_zeros(state.batch, len(self.obstacles) * self.n_plates, 3))
+        counts = {"active": count, "sticking": count, "sliding": count, "penetration": zero}
+        return counts | self.reported_forces(zero.new_zeros(state.batch, len(self.obstacles) * self.n_plates, 3))
 
     def reported_forces(self, force: Tensor) -> dict[str, Tensor]:
         """Return the entries of a report on forces, from the forces (B, C, 3) of contacts, obstacle by obstacle [N]."""
@@ -368,9 +368,9 @@ class PneumaticArm(ReducedModel):
         """Refuse states and controls that do not fit the arm."""
         if state.q.shape[1:] != (self.n_dofs,):
             raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
-        touching = len(self.obstacles) * self.n_plates
-        if state.impulses.shape[1:] != (touching, 3):
-            raise InputError(f"state.impulses: expected shape (B, {touching}, 3), got {tuple(state.impulses.shape)}")
+        contacts = len(self.obstacles) * self.n_plates
+        if state.impulses.shape[1:] != (contacts, 3):
+            raise InputError(f"state.impulses: expected shape (B, {contacts}, 3), got {tuple(state.impulses.shape)}")
         if self.batch not in (None, state.batch):
             raise InputError(f"the state is of {state.batch} robots, the arm's constants of {self.batch}")
         state.check_like(self.dtype, self.device)

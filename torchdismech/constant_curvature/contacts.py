@@ -61,21 +61,21 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
     middle, frames = arm.plates(posture)
     parts = []
     for obstacle in arm.obstacles:
-        here = obstacle_motion = torch.zeros_like(middle[:, 0])
+        displacement = obstacle_motion = torch.zeros_like(middle[:, 0])
         if obstacle.path is not None:
-            here = obstacle.path.displacement(time)
-            obstacle_motion = obstacle.path.displacement(until) - here
-        found = deepest(obstacle.shape, middle - here[:, None], frames[..., :2], arm.plate_radius)
+            displacement = obstacle.path.displacement(time)
+            obstacle_motion = obstacle.path.displacement(until) - displacement
+        closest = deepest(obstacle.shape, middle - displacement[:, None], frames[..., :2], arm.plate_radius)
         friction = obstacle.law.friction
-        mu = found.gap.new_zeros(()) if friction is None else friction.coefficient
+        mu = closest.gap.new_zeros(()) if friction is None else friction.coefficient
         parts.append(
             (
-                found.gap,
-                found.point + here[:, None],
-                found.normal,
+                closest.gap,
+                closest.point + displacement[:, None],
+                closest.normal,
                 obstacle_motion[:, None].expand_as(middle),
-                mu.expand_as(found.gap),
-                torch.zeros_like(found.gap),
+                mu.expand_as(closest.gap),
+                torch.zeros_like(closest.gap),
             )
         )
     return Contacts(*(torch.cat(x, 1) for x in zip(*parts, strict=True)))
@@ -103,12 +103,12 @@ def jacobian(arm: PneumaticArm, posture: Posture, contacts: Contacts, plate: Ten
     inner = [x.permute(3, 2, 1, 0)[:, :, None] for x in posture.twists_of(plate)]  # (B, K, 1, 3 shapes, 3)
     ends = [x.permute(3, 2, 1, 0)[:, None] for x in posture.twists]  # (B, 1, S, 3, 3)
     order = torch.arange(sections, device=plate.device)
-    before = (order < section[..., None])[..., None, None]
-    within = (order == section[..., None])[..., None, None]
+    earlier = (order < section[..., None])[..., None, None]
+    own = (order == section[..., None])[..., None, None]
     zero = contacts.point.new_zeros(())
     spin, origin = (
-        torch.where(before, end, torch.where(within, mine, zero)) for end, mine in zip(ends, inner, strict=True)
+        torch.where(earlier, end, torch.where(own, inside, zero)) for end, inside in zip(ends, inner, strict=True)
     )
-    moved = origin + torch.linalg.cross(spin, contacts.point[:, :, None, None].expand_as(spin))  # (B, K, S, 3, 3)
+    by_shapes = origin + torch.linalg.cross(spin, contacts.point[:, :, None, None].expand_as(spin))  # (B, K, S, 3, 3)
     to_shapes = arm.to_shapes()
-    return moved.flatten(2, 3).mT @ (to_shapes[:, None] if to_shapes.dim() == 3 else to_shapes)
+    return by_shapes.flatten(2, 3).mT @ (to_shapes[:, None] if to_shapes.dim() == 3 else to_shapes)

@@ -57,15 +57,15 @@ def equilibrium(
         error = residual(q)
         goal = BALANCED * (1 + error.abs().amax(1))
         at_rest = error.abs().amax(1) <= goal
-        searched = ~at_rest & torch.isfinite(error).all(1)
-        stuck = torch.zeros_like(searched)
+        searching = ~at_rest & torch.isfinite(error).all(1)
+        stuck = torch.zeros_like(searching)
         for _ in range(iterations):
-            if not bool(searched.any()):
+            if not bool(searching.any()):
                 break
-            q, error, step, moved = _nearer(residual, q, error, searched)
+            q, error, step, improved = _newton_step(residual, q, error, searching)
             at_rest = (error.abs().amax(1) <= goal) | _within_rounding(arm, q, force, error, step)
-            stuck = stuck | (searched & ~at_rest & ~moved)
-            searched = searched & ~at_rest & moved
+            stuck = stuck | (searching & ~at_rest & ~improved)
+            searching = searching & ~at_rest & improved
     status = torch.where(at_rest, int(Status.CONVERGED), int(Status.MAX_ITERATIONS))
     status = torch.where(stuck, int(Status.LINE_SEARCH_FAILED), status)
     status = torch.where(long_enough(arm, q), status, int(Status.COLLAPSED))
@@ -77,8 +77,8 @@ def _refuse_unlike(arm: PneumaticArm, q: Tensor, force: Tensor) -> None:
     for name, value in (("q", q), ("force", force)):
         if value.shape != (len(q), arm.n_dofs) or value.dtype != arm.dtype or arm.batch not in (None, len(q)):
             rows = arm.batch or ("B" if name == "q" else len(q))
-            found = f"{tuple(value.shape)} in {value.dtype}"
-            raise InputError(f"equilibrium: {name}: expected ({rows}, {arm.n_dofs}) in {arm.dtype}, got {found}")
+            got = f"{tuple(value.shape)} in {value.dtype}"
+            raise InputError(f"equilibrium: {name}: expected ({rows}, {arm.n_dofs}) in {arm.dtype}, got {got}")
 
 
 def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor, step: Tensor) -> Tensor:
@@ -89,31 +89,33 @@ def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor,
     return (error.abs().amax(1) <= ROUNDING * precision * largest) & short
 
 
-def _nearer(
-    residual: Callable[[Tensor], Tensor], q: Tensor, error: Tensor, searched: Tensor
+def _newton_step(
+    residual: Callable[[Tensor], Tensor], q: Tensor, error: Tensor, searching: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return q (B, n) and its residual after one Newton step, halved until the residual gets smaller than `error`.
 
-    Also return the whole step (B, n), before halving, and the rows (B,) that moved: those that are `searched`, except
+    Also return the whole step (B, n), before halving, and the rows (B,) that moved: those that are `searching`, except
     where no part of the step makes the residual smaller.
     """
-    step = torch.linalg.solve_ex(_slopes(residual, q), error[..., None])[0][..., 0]
+    step = torch.linalg.solve_ex(_jacobian(residual, q), error[..., None])[0][..., 0]
     size = error.square().sum(1)
-    part = torch.ones_like(size)
+    share = torch.ones_like(size)
     for _ in range(HALVINGS):
-        trial = residual(q - part[:, None] * step)
+        trial = residual(q - share[:, None] * step)
         better = trial.square().sum(1) < size  # False where it is NaN
-        if bool((better | ~searched).all()):
+        if bool((better | ~searching).all()):
             break
-        part = torch.where(better, part, 0.5 * part)
-    moved = searched & better
-    q = torch.where(moved[:, None], q - part[:, None] * step, q)
-    return q, torch.where(moved[:, None], trial, error), step, moved
+        share = torch.where(better, share, 0.5 * share)
+    improved = searching & better
+    q = torch.where(improved[:, None], q - share[:, None] * step, q)
+    return q, torch.where(improved[:, None], trial, error), step, improved
 
 
 @AutogradOn()
-def _slopes(residual: Callable[[Tensor], Tensor], q: Tensor) -> Tensor:
+def _jacobian(residual: Callable[[Tensor], Tensor], q: Tensor) -> Tensor:
     """Return the derivatives (B, n, n) of the residual by q (B, n)."""
-    at = q.detach().requires_grad_(True)
-    left = residual(at)
-    return torch.stack([torch.autograd.grad(left[:, k].sum(), at, retain_graph=True)[0] for k in range(q.shape[1])], 1)
+    leaf = q.detach().requires_grad_(True)
+    residuals = residual(leaf)
+    return torch.stack(
+        [torch.autograd.grad(residuals[:, k].sum(), leaf, retain_graph=True)[0] for k in range(q.shape[1])], 1
+    )

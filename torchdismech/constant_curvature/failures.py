@@ -14,7 +14,7 @@ __all__ = ["long_enough", "passed_through", "status_after", "status_before"]
 
 
 def status_after(
-    status: Tensor, unsolved: Tensor, singular: Tensor, passed: Tensor, collapsed: Tensor, lost: Tensor
+    status: Tensor, unsolved: Tensor, singular: Tensor, passed: Tensor, collapsed: Tensor, not_finite: Tensor
 ) -> Tensor:
     """Return the status (B,) of robots after a step: the first reason, in the order below, that applies to a robot.
 
@@ -25,14 +25,14 @@ def status_after(
     singular : the mass matrix has no Cholesky factor.
     passed : a plate may have passed through an obstacle.
     collapsed : a section has no length left.
-    lost : the step led to numbers that are not finite.
+    not_finite : the step led to numbers that are not finite.
     """
     reasons = {
         Status.CONTACT_UNSOLVED: unsolved,
         Status.SINGULAR: singular,
         Status.PASSED_THROUGH: passed,
         Status.COLLAPSED: collapsed,
-        Status.NOT_FINITE: lost,
+        Status.NOT_FINITE: not_finite,
     }
     for reason, rows in reasons.items():
         status = torch.where((status == Status.CONVERGED) & rows, int(reason), status)
@@ -64,11 +64,11 @@ def passed_through(model: PneumaticArm, before: Posture, after: Posture) -> Tens
     middle, frames = model.plates(before)
     end, end_frames = model.plates(after)
     radius = model.plate_radius
-    turned = torch.linalg.matrix_norm(end_frames - frames)
-    way = torch.linalg.vector_norm(end - middle, dim=2) + radius * turned
+    rotation = torch.linalg.matrix_norm(end_frames - frames)
+    distance = torch.linalg.vector_norm(end - middle, dim=2) + radius * rotation
     for obstacle in model.obstacles:
-        thin = way > obstacle.shape.depth
+        thin = distance > obstacle.shape.depth
         if bool(thin.any()):
-            near = obstacle.shape.distance(middle) - radius < way
+            near = obstacle.shape.distance(middle) - radius < distance
             passed = passed | (thin & near).any(1)
     return passed

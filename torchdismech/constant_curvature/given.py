@@ -20,10 +20,10 @@ __all__ = ["constant", "number_of_sections", "three_components", "touchable"]
 
 def number_of_sections(length) -> int:
     """Return the number of sections S of lengths (S,) or (B, S)."""
-    given = _finite_numbers(length, "length")
-    if not given.dim() or not given.shape[-1]:
+    lengths = _finite_numbers(length, "length")
+    if not lengths.dim() or not lengths.shape[-1]:
         raise InputError(f"length: expected those of one section or more, (S,) or (B, S), got {length}")
-    return int(given.shape[-1])
+    return int(lengths.shape[-1])
 
 
 def constant(value, what: str, count: int, above_zero: bool) -> Tensor:
@@ -70,8 +70,8 @@ def _refuse_untouchable(obstacle: Obstacle) -> None:
             f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "
             f"got {type(obstacle.law.response).__name__}"
         )
-    for name, given in (("nodes", obstacle.nodes), ("spacing", obstacle.spacing)):
-        if given is not None:
+    for name, restriction in (("nodes", obstacle.nodes), ("spacing", obstacle.spacing)):
+        if restriction is not None:
             raise InputError(f"obstacle {obstacle.name}: all disks of an arm touch it; leave Obstacle.{name} out")
 
 

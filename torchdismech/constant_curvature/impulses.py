@@ -71,14 +71,14 @@ class Impulses:
     residual: Tensor
 
     @classmethod
-    def none(cls, velocity: Tensor, count: int) -> Impulses:
+    def zero(cls, velocity: Tensor, count: int) -> Impulses:
         """Return zero impulses of `count` contacts, with the velocity (B, n) at the end of the step without contact."""
         rows = len(velocity)
-        nothing = velocity.new_zeros(rows, count, 3)
+        zeros = velocity.new_zeros(rows, count, 3)
         open_ = torch.zeros(rows, count, dtype=torch.bool, device=velocity.device)
-        zero = torch.zeros(rows, dtype=torch.long, device=velocity.device)
+        no_iterations = torch.zeros(rows, dtype=torch.long, device=velocity.device)
         solved = torch.ones(rows, dtype=torch.bool, device=velocity.device)
-        return cls(velocity, nothing, nothing, open_, open_, solved, zero, velocity.new_zeros(rows))
+        return cls(velocity, zeros, zeros, open_, open_, solved, no_iterations, velocity.new_zeros(rows))
 
     def closed(self) -> Tensor:
         """Return the contacts that bear a load, bool (B, C)."""
@@ -95,7 +95,7 @@ class StepContacts:
     contacts : of all plates with all obstacles, at the start of the step.
     factor : (B, n, n) the Cholesky factor of H.
     free : (B, n) velocities at the end of the step without contact.
-    before : (B, C, 3) impulses of the step before, where the solver starts.
+    previous : (B, C, 3) impulses of the step before, where the solver starts.
     options : how the problem is posed and solved.
     yielding : adds obstacles that yield to impulses, see `Yielding`.
     """
@@ -105,7 +105,7 @@ class StepContacts:
     contacts: Contacts
     factor: Tensor
     free: Tensor
-    before: Tensor
+    previous: Tensor
     options: ContactOptions
     yielding: Yielding
 
@@ -122,51 +122,53 @@ class StepContacts:
         with torch.no_grad():
             tolerance = smallest_tolerance(self.model)
             near = self.gaps_at_end(self.free) < CLOSING * tolerance
-            near = near | (self.before[..., 0] > 0)
-        found = untouched = Impulses.none(self.free, near.shape[1])
+            near = near | (self.previous[..., 0] > 0)
+        impulses = no_impulses = Impulses.zero(self.free, near.shape[1])
         for _ in range(ROUNDS):
             most = int(near.sum(1).max()) if len(near) else 0
             if not most:
-                return untouched
+                return no_impulses
             order = near.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
-            found = self._impulses_of(order, near.gather(1, order))
+            impulses = self._impulses_of(order, near.gather(1, order))
             with torch.no_grad():
-                missed = ~near & (self.gaps_at_end(found.velocity) < -MISSED * tolerance)
+                missed = ~near & (self.gaps_at_end(impulses.velocity) < -MISSED * tolerance)
             if not bool(missed.any()):
-                return found
+                return impulses
             near = near | missed
-        return dataclasses.replace(found, solved=found.solved & ~missed.any(1))
+        return dataclasses.replace(impulses, solved=impulses.solved & ~missed.any(1))
 
     def gaps_at_end(self, velocity: Tensor) -> Tensor:
         """Return the gaps (B, C) at the end of a step with a velocity (B, n): a linear prediction, corrected [m]."""
         contacts = self.contacts
         rate = self.model.shape_rate(velocity).permute(2, 1, 0)
-        moved = self.options.dt * contacts.approach(self.posture, rate) - contacts.obstacle_motion
-        return contacts.gap + contacts.gap_correction + (contacts.normal * moved).sum(2)
+        motion = self.options.dt * contacts.approach(self.posture, rate) - contacts.obstacle_motion
+        return contacts.gap + contacts.gap_correction + (contacts.normal * motion).sum(2)
 
     def _impulses_of(self, order: Tensor, active: Tensor) -> Impulses:
         """Return the impulses where only the contacts with indices `order` (B, K) act; inactive ones are padding."""
         chosen = self.contacts.chosen(order)
         frames = contact_frames(chosen.normal)
-        moved = (frames @ jacobian(self.model, self.posture, chosen, order % self.model.n_plates)).flatten(1, 2)
-        shared = torch.linalg.solve_triangular(self.factor, moved.mT, upper=False)  # (B, n, 3 K)
-        relative = (moved @ self.free[..., None])[..., 0].unflatten(1, (-1, 3))
-        delassus, start = self._problem(shared.mT @ shared, relative, frames, chosen)
+        contact_jacobian = (frames @ jacobian(self.model, self.posture, chosen, order % self.model.n_plates)).flatten(
+            1, 2
+        )
+        scaled_jacobian = torch.linalg.solve_triangular(self.factor, contact_jacobian.mT, upper=False)  # (B, n, 3 K)
+        relative = (contact_jacobian @ self.free[..., None])[..., 0].unflatten(1, (-1, 3))
+        delassus, start = self._problem(scaled_jacobian.mT @ scaled_jacobian, relative, frames, chosen)
         index = order[..., None].expand(-1, -1, 3)
-        guess = torch.where(active[..., None], self.before.gather(1, index), 0.0).flatten(1)
+        guess = torch.where(active[..., None], self.previous.gather(1, index), 0.0).flatten(1)
         solution = self._solution(delassus, start, chosen.mu, active, guess)
         impulse = _loaded_impulses(solution, delassus, start, chosen.mu)
-        step = torch.linalg.solve_triangular(self.factor.mT, shared @ impulse[..., None], upper=True)[..., 0]
-        each = impulse.detach().unflatten(1, (-1, 3))
-        world = (frames.detach().mT @ each[..., None])[..., 0] / self.options.dt
-        none = torch.zeros_like(self.contacts.gap, dtype=torch.bool)
+        step = torch.linalg.solve_triangular(self.factor.mT, scaled_jacobian @ impulse[..., None], upper=True)[..., 0]
+        by_contact = impulse.detach().unflatten(1, (-1, 3))
+        world = (frames.detach().mT @ by_contact[..., None])[..., 0] / self.options.dt
+        nowhere = torch.zeros_like(self.contacts.gap, dtype=torch.bool)
         close = solution.residual * self.options.dt <= smallest_tolerance(self.model)
         return Impulses(
             velocity=self.free + step,
-            impulse=torch.zeros_like(self.before).scatter(1, index, each),
-            force=torch.zeros_like(self.before).scatter(1, index, world),
-            sticking=none.scatter(1, order, solution.sticking),
-            sliding=none.scatter(1, order, solution.sliding),
+            impulse=torch.zeros_like(self.previous).scatter(1, index, by_contact),
+            force=torch.zeros_like(self.previous).scatter(1, index, world),
+            sticking=nowhere.scatter(1, order, solution.sticking),
+            sliding=nowhere.scatter(1, order, solution.sliding),
             solved=(solution.status == Status.CONVERGED) | close,
             iterations=solution.iterations,
             residual=torch.where(active.any(1), solution.residual, 0.0),

@@ -18,8 +18,8 @@ def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
     """Warn where the middle of a plate lies inside an obstacle."""
     middles = state.positions[:, 1:]
     for obstacle in arm.obstacles:
-        moved = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]
-        gap = obstacle.shape.distance(middles - moved)
+        displacement = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]
+        gap = obstacle.shape.distance(middles - displacement)
         if not bool((gap < -DEEP * arm.plate_radius).any()):
             continue
         robot, plate = divmod(int(gap.argmin()), arm.n_plates)

@@ -85,7 +85,7 @@ class _End(NamedTuple):
     q: Tensor
     posture: Posture
     gap: Tensor
-    touched: Impulses
+    impulses: Impulses
 
 
 class ArmIntegrator:
@@ -192,18 +192,18 @@ class ArmIntegrator:
         factor, singular = torch.linalg.cholesky_ex(self._effective_mass(model, dynamics.mass))
         free = self._free(model, dynamics, factor, start)
         end = self._end(model, start, dynamics.posture, factor, free, state.impulses)
-        touched = end.touched
+        impulses = end.impulses
         with torch.no_grad():
             passed = passed_through(model, dynamics.posture, end.posture)
-            unsolved = ~touched.solved if self.unsolved == "fail" else torch.zeros_like(touched.solved)
-            lost = ~finite_rows([end.q, touched.velocity])
-            status = status_after(status, unsolved, singular != 0, passed, ~long_enough(model, end.q), lost)
+            unsolved = ~impulses.solved if self.unsolved == "fail" else torch.zeros_like(impulses.solved)
+            not_finite = ~finite_rows([end.q, impulses.velocity])
+            status = status_after(status, unsolved, singular != 0, passed, ~long_enough(model, end.q), not_finite)
             status = torch.where(running, status, int(Status.CONVERGED))
-        made = running & (status == Status.CONVERGED)
-        after = model.state(end.q, touched.velocity, touched.impulse, start.time + self.dt, end.posture)
-        info = self._info(model, end, status, made)
+        succeeded = running & (status == Status.CONVERGED)
+        after = model.state(end.q, impulses.velocity, impulses.impulse, start.time + self.dt, end.posture)
+        info = self._info(model, end, status, succeeded)
         report_failures(info.status, control, state.time, throw)
-        return state.merged(after, made), info
+        return state.merged(after, succeeded), info
 
     def _effective_mass(self, model: PneumaticArm, mass: Tensor) -> Tensor:
         """Return H (B, n, n) from M; M itself for the schemes with springs and dampers at the start."""
@@ -219,7 +219,7 @@ class ArmIntegrator:
         posture: Posture,
         factor: Tensor,
         free: _Free,
-        before: Tensor,
+        previous: Tensor,
     ) -> _End:
         """Return the end of the step; the step is solved again where a loaded contact ends overlapping.
 
@@ -227,31 +227,31 @@ class ArmIntegrator:
         ----------
         posture : at the start of the step.
         factor : (B, n, n) Cholesky factor of H.
-        before : (B, C, 3) impulses of the step before.
+        previous : (B, C, 3) impulses of the step before.
         """
         until = start.time + self.dt
         contacts = corrected = None
         if len(model.obstacles):
             options = ContactOptions(self.dt, self.cone, self.directions, self.stabilisation, self.solver)
-            reached = contacts_at(model, posture, start.time, until)
+            plate_contacts = contacts_at(model, posture, start.time, until)
             contacts = corrected = StepContacts(
-                model, posture, reached, factor, free.end, before, options, self._with_yielding_obstacles
+                model, posture, plate_contacts, factor, free.end, previous, options, self._with_yielding_obstacles
             )
         for _ in range(CORRECTIONS):
-            touched = Impulses.none(free.end, 0) if corrected is None else corrected.impulses()
-            q = start.q + self.dt * (free.mean + touched.velocity - free.end)
+            impulses = Impulses.zero(free.end, 0) if corrected is None else corrected.impulses()
+            q = start.q + self.dt * (free.mean + impulses.velocity - free.end)
             posture = model.posture(q)
             with torch.no_grad():  # if the step is not solved again, no derivatives depend on these gaps
                 gap = _gaps(model, posture, until)
             if contacts is None or not bool(self._overlaps(model, contacts.contacts.gap, gap).any()):
                 break
-            ended = _gaps(model, posture, until) if torch.is_grad_enabled() else gap
-            corrected = contacts.corrected(ended - contacts.gaps_at_end((q - start.q) / self.dt))
-        return _End(q, posture, gap, touched)
+            end_gap = _gaps(model, posture, until) if torch.is_grad_enabled() else gap
+            corrected = contacts.corrected(end_gap - contacts.gaps_at_end((q - start.q) / self.dt))
+        return _End(q, posture, gap, impulses)
 
-    def _overlaps(self, model: PneumaticArm, before: Tensor, gap: Tensor) -> Tensor:
+    def _overlaps(self, model: PneumaticArm, start_gap: Tensor, gap: Tensor) -> Tensor:
         """Return the gaps that ended deeper than the contact law with stabilisation allows, bool (B, C)."""
-        return gap < (1 - self.stabilisation) * before.clamp(max=0.0) - OVERLAP * smallest_tolerance(model)
+        return gap < (1 - self.stabilisation) * start_gap.clamp(max=0.0) - OVERLAP * smallest_tolerance(model)
 
     def _check_arm(self, model: PneumaticArm) -> None:
         """Refuse arms that this scheme cannot step."""
@@ -297,23 +297,23 @@ class ArmIntegrator:
         """Return W (B, 3 K, 3 K) and relative velocities (B, K, 3) with obstacles that yield; here none does."""
         return delassus, relative
 
-    def _info(self, model: PneumaticArm, end: _End, status: Tensor, made: Tensor) -> ArmStepInfo:
+    def _info(self, model: PneumaticArm, end: _End, status: Tensor, succeeded: Tensor) -> ArmStepInfo:
         """Return the report of a step."""
-        touched, ones = end.touched, torch.ones_like(status)
+        impulses, ones = end.impulses, torch.ones_like(status)
         if not len(model.obstacles):
-            return ArmStepInfo(status, touched.iterations, touched.residual, ones, solved=touched.solved)
-        counts = {"active": touched.closed(), "sticking": touched.sticking, "sliding": touched.sliding}
-        contact = {name: torch.where(made, which.sum(1), 0) for name, which in counts.items()}
-        contact["penetration"] = torch.where(made, (-end.gap).clamp(min=0.0).amax(1), 0.0)
-        force = torch.where(made[:, None, None], touched.force, 0.0)
+            return ArmStepInfo(status, impulses.iterations, impulses.residual, ones, solved=impulses.solved)
+        counts = {"active": impulses.closed(), "sticking": impulses.sticking, "sliding": impulses.sliding}
+        contact = {name: torch.where(succeeded, mask.sum(1), 0) for name, mask in counts.items()}
+        contact["penetration"] = torch.where(succeeded, (-end.gap).clamp(min=0.0).amax(1), 0.0)
+        force = torch.where(succeeded[:, None, None], impulses.force, 0.0)
         contact |= model.reported_forces(force)
         report = PlateReport(
-            torch.where(made[:, None], end.gap, torch.nan),
-            torch.where(made[:, None, None], touched.impulse, 0.0),
-            counts["sticking"] & made[:, None],
-            counts["sliding"] & made[:, None],
+            torch.where(succeeded[:, None], end.gap, torch.nan),
+            torch.where(succeeded[:, None, None], impulses.impulse, 0.0),
+            counts["sticking"] & succeeded[:, None],
+            counts["sliding"] & succeeded[:, None],
         )
-        return ArmStepInfo(status, touched.iterations, touched.residual, ones, contact, report, touched.solved)
+        return ArmStepInfo(status, impulses.iterations, impulses.residual, ones, contact, report, impulses.solved)
 
 
 def _gaps(model: PneumaticArm, posture: Posture, time: Tensor) -> Tensor:

@@ -56,24 +56,24 @@ def deepest(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Deepe
     """
     radius = radius.expand(middle.shape[:2])
     with torch.no_grad():
-        place = _search(shape, middle, axes, radius)
-        place = place / radius[..., None]
+        coordinates = _search(shape, middle, axes, radius)
+        coordinates = coordinates / radius[..., None]
     if torch.is_grad_enabled():
-        place = _implicit(shape, middle, axes, radius, place)
-    point = _at(middle, axes, radius[..., None] * place)
+        coordinates = _implicit(shape, middle, axes, radius, coordinates)
+    point = _points_at(middle, axes, radius[..., None] * coordinates)
     distance, normal, _ = shape.distance_and_derivatives(point)
-    return Deepest(distance - _thickness(shape, distance), point, normal)
+    return Deepest(distance - _touching_distance(shape, distance), point, normal)
 
 
-def _thickness(shape: Shape, like: Tensor) -> Tensor:
+def _touching_distance(shape: Shape, like: Tensor) -> Tensor:
     """Return the distance from its middle plane at which a plate touches a shape: `EDGE` if that has edges, else 0."""
     edged = torch.zeros_like(shape.sharpest) if isinstance(shape, HalfSpace) else shape.sharpest == 0
     return EDGE * edged.to(like)
 
 
-def _at(middle: Tensor, axes: Tensor, place: Tensor) -> Tensor:
-    """Return the points (B, P, 3) in space [m] at coordinates `place` (B, P, 2) in the plates' planes [m]."""
-    return middle + (axes @ place[..., None])[..., 0]
+def _points_at(middle: Tensor, axes: Tensor, coordinates: Tensor) -> Tensor:
+    """Return the points (B, P, 3) in space [m] at `coordinates` (B, P, 2) in the plates' planes [m]."""
+    return middle + (axes @ coordinates[..., None])[..., 0]
 
 
 def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tensor:
@@ -81,32 +81,33 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
     normal = shape.distance_and_derivatives(middle)[1]
     down = -(normal[..., None, :] @ axes)[..., 0, :]
     tilt = torch.linalg.vector_norm(down, dim=-1, keepdim=True)
-    place = torch.where(tilt > FLAT, radius[..., None] * down / tilt.clamp(min=FLAT), 0.0)
+    coordinates = torch.where(tilt > FLAT, radius[..., None] * down / tilt.clamp(min=FLAT), 0.0)
     if isinstance(shape, HalfSpace):  # the slope is the same everywhere, so this is the minimum
-        return place
-    distance, slope, bend = _derivatives(shape, middle, axes, place)
-    part = torch.ones_like(distance)
+        return coordinates
+    distance, slope, bend = _derivatives(shape, middle, axes, coordinates)
+    share = torch.ones_like(distance)
     for _ in range(ITERATIONS):
-        turn, step = _step(place, *_searched(distance + shape.sharpest, slope, bend, radius), radius)
+        turn, step = _step(coordinates, *_reduced_function(distance + shape.sharpest, slope, bend, radius), radius)
         if not bool((torch.maximum(turn.abs(), torch.linalg.vector_norm(step, dim=-1) / radius) > CLOSE).any()):
             break
-        trial = _moved(_turned(place, part * turn), part[..., None] * step, radius)
-        tried = _derivatives(shape, middle, axes, trial)
-        better = tried[0] <= distance + ROUNDING * radius  # the last steps change the distance by rounding only
-        place, slope = (torch.where(better[..., None], new, old) for new, old in ((trial, place), (tried[1], slope)))
-        bend = torch.where(better[..., None, None], tried[2], bend)
-        distance = torch.where(better, tried[0], distance)
-        part = torch.where(better, (2 * part).clamp(max=1.0), 0.25 * part)
-    return place
+        trial = _moved(_turned(coordinates, share * turn), share[..., None] * step, radius)
+        trial_distance, trial_slope, trial_bend = _derivatives(shape, middle, axes, trial)
+        better = trial_distance <= distance + ROUNDING * radius  # the last steps change the distance by rounding only
+        coordinates = torch.where(better[..., None], trial, coordinates)
+        slope = torch.where(better[..., None], trial_slope, slope)
+        bend = torch.where(better[..., None, None], trial_bend, bend)
+        distance = torch.where(better, trial_distance, distance)
+        share = torch.where(better, (2 * share).clamp(max=1.0), 0.25 * share)
+    return coordinates
 
 
-def _derivatives(shape: Shape, middle: Tensor, axes: Tensor, place: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _derivatives(shape: Shape, middle: Tensor, axes: Tensor, coordinates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the distance (B, P) with its gradient (B, P, 2) and Hessian (B, P, 2, 2) in the plate's plane."""
-    distance, normal, curvature = shape.distance_and_derivatives(_at(middle, axes, place))
+    distance, normal, curvature = shape.distance_and_derivatives(_points_at(middle, axes, coordinates))
     return distance, (normal[..., None, :] @ axes)[..., 0, :], axes.mT @ curvature @ axes
 
 
-def _searched(reach: Tensor, slope: Tensor, bend: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _reduced_function(reach: Tensor, slope: Tensor, bend: Tensor, radius: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return gradient (B, P, 2) and Hessian (B, P, 2, 2) of the function that a step reduces, and a damping (B, P).
 
     The function is half the square of `reach` (B, P), the distance from the obstacle's sharpest feature: from a face,
@@ -122,12 +123,12 @@ def _searched(reach: Tensor, slope: Tensor, bend: Tensor, radius: Tensor) -> tup
     return factor[..., None] * slope, squared + factor[..., None, None] * bend, damping
 
 
-def _step(place: Tensor, slope: Tensor, bend: Tensor, damping: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+def _step(coordinates: Tensor, slope: Tensor, bend: Tensor, damping: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """Return Newton's step: an angle (B, P) for points that the slope presses on the rim, else a vector (B, P, 2).
 
     For each plate one of the two is zero.
     """
-    outward = place / radius[..., None]
+    outward = coordinates / radius[..., None]
     pressed = -(slope * outward).sum(-1)
     on_rim = (outward.square().sum(-1) > 1 - ON_RIM) & (pressed >= 0)
     along = torch.stack((-outward[..., 1], outward[..., 0]), -1)
@@ -141,43 +142,43 @@ def _step(place: Tensor, slope: Tensor, bend: Tensor, damping: Tensor, radius: T
     return turn, torch.where(inside[..., None], straight, 0.0)
 
 
-def _turned(place: Tensor, angle: Tensor) -> Tensor:
+def _turned(coordinates: Tensor, angle: Tensor) -> Tensor:
     """Return coordinates (B, P, 2), turned about the plate's centre by angles (B, P)."""
-    x, y = place.unbind(-1)
+    x, y = coordinates.unbind(-1)
     sin, cos = angle.sin(), angle.cos()
     return torch.stack((cos * x - sin * y, sin * x + cos * y), -1)
 
 
-def _moved(place: Tensor, step: Tensor, radius: Tensor) -> Tensor:
+def _moved(coordinates: Tensor, step: Tensor, radius: Tensor) -> Tensor:
     """Return coordinates (B, P, 2) after a step that does not leave the plate; on the rim it slides along it."""
-    onward, reach = (place * step).sum(-1), step.square().sum(-1)
-    room = (radius.square() - place.square().sum(-1)).clamp(min=0.0)
+    onward, reach = (coordinates * step).sum(-1), step.square().sum(-1)
+    room = (radius.square() - coordinates.square().sum(-1)).clamp(min=0.0)
     # the share at which the rim is reached: the positive root of reach s^2 + 2 onward s = room
     share = room / (onward + torch.sqrt(onward.square() + reach * room)).clamp(min=1e-300)
     inside = room > ON_RIM * radius.square()
-    trial = place + torch.where(inside, share.clamp(max=1.0), 1.0)[..., None] * step
+    trial = coordinates + torch.where(inside, share.clamp(max=1.0), 1.0)[..., None] * step
     length = torch.linalg.vector_norm(trial, dim=-1)
     return torch.where((length > radius)[..., None], trial * (radius / length.clamp(min=1e-300))[..., None], trial)
 
 
-def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, place: Tensor) -> Tensor:
-    """Return coordinates `place` (B, P, 2), in units of the radius, with the derivatives of the closest point.
+def _implicit(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor, coordinates: Tensor) -> Tensor:
+    """Return `coordinates` (B, P, 2), in units of the radius, with the derivatives of the closest point.
 
     It is one Newton step, with its matrix held constant, on the condition that the slope vanishes. At the minimum the
     step is zero, but autograd finds in it the derivatives of the implicit function.
     """
-    _, slope, bend = _derivatives(shape, middle, axes, radius[..., None] * place)
+    _, slope, bend = _derivatives(shape, middle, axes, radius[..., None] * coordinates)
     with torch.no_grad():
         bend = bend * radius[..., None, None]
-        pressed = -(slope * place).sum(-1)
-        on_rim = (place.square().sum(-1) > 1 - ON_RIM) & (pressed >= 0)
-        along = torch.stack((-place[..., 1], place[..., 0]), -1)
+        pressed = -(slope * coordinates).sum(-1)
+        on_rim = (coordinates.square().sum(-1) > 1 - ON_RIM) & (pressed >= 0)
+        along = torch.stack((-coordinates[..., 1], coordinates[..., 0]), -1)
         bent = (along[..., None, :] @ bend @ along[..., None])[..., 0, 0].clamp(min=0.0)
         stiff = pressed + bent
         yields = torch.where(stiff > FLAT, 1 / stiff.clamp(min=FLAT), 0.0)
         rim = yields[..., None, None] * along[..., None] * along[..., None, :]
         inverse = torch.where(on_rim[..., None, None], rim, _inverse(bend))
-    return place - (inverse @ (slope - slope.detach())[..., None])[..., 0]
+    return coordinates - (inverse @ (slope - slope.detach())[..., None])[..., 0]
 
 
 def _inverse(bend: Tensor) -> Tensor:

@@ -47,12 +47,12 @@ class Posture:
         self.local = self.arcs.points()
         self.rotation, rate = self.arcs.solid(plates)
         batch = shape.shape[2]
-        place, turn = base.expand(-1, batch), orientation.expand(-1, -1, batch)
-        starts, frames = [place], [turn]
-        for reach, bent in zip(_inner(self.local[:, :, -1]), _inner(self.rotation[:, :, :, -1]), strict=True):
-            place = place + rotated(turn, reach)
-            turn = rotated(turn[:, :, None], bent)
-            starts.append(place)
+        origin, turn = base.expand(-1, batch), orientation.expand(-1, -1, batch)
+        starts, frames = [origin], [turn]
+        for end, end_rotation in zip(_inner(self.local[:, :, -1]), _inner(self.rotation[:, :, :, -1]), strict=True):
+            origin = origin + rotated(turn, end)
+            turn = rotated(turn[:, :, None], end_rotation)
+            starts.append(origin)
             frames.append(turn)
         self.starts, self.turns = torch.stack(starts, 1), torch.stack(frames, 2)
         turns = self.turns[:, :, :, None]
@@ -64,14 +64,14 @@ class Posture:
 
     def twists_of(self, plates: Tensor) -> tuple[Tensor, Tensor]:
         """Return the twists of plates (B, K) by their own section's shape, laid out as `twists`: each (3, 3, K, B)."""
-        turns = _taken(self.turns, plates // self.turning.shape[3])
+        turns = _at_indices(self.turns, plates // self.turning.shape[3])
         local = (self.turning, self.by_shape[..., self.first :, :], self.points[..., self.first :, :])
-        return _twists(turns, *(_taken(x.flatten(-3, -2), plates) for x in local))
+        return _twists(turns, *(_at_indices(x.flatten(-3, -2), plates) for x in local))
 
     def motion(self, rate: Tensor) -> tuple[Tensor, Tensor]:
         """Return velocities and angular velocities (3, S, G', B) of plates for rates (3, S, B) of the shapes."""
-        own = (rotated(x, rate[:, :, None]) for x in (self.by_shape[..., self.first :, :], self.turning))
-        velocity, spin = (rotated(self.turns[:, :, :, None], x) for x in own)
+        own_motion = (rotated(x, rate[:, :, None]) for x in (self.by_shape[..., self.first :, :], self.turning))
+        velocity, spin = (rotated(self.turns[:, :, :, None], x) for x in own_motion)
         ends = (rotated(x, rate) for x in self.twists)
         carried, origin = ((x.cumsum(1) - x)[:, :, None] for x in ends)
         return velocity + origin + cross(carried, self.points[:, :, self.first :]), spin + carried
@@ -89,10 +89,10 @@ class Posture:
         a = rotated(self.turns[:, :, 0].transpose(0, 1), -gravity.expand_as(w))
         spins, bends, pulls = [w], [dw], [a]
         ends = (self.rotation[:, :, :, -1].transpose(0, 1), *(x[:, :, -1] for x in (self.local, v_rel, a_rel)))
-        for backward, reach, step, bow, own, twisted in zip(*map(_inner, (*ends, turning, twisting)), strict=True):
-            a = a + cross(dw, reach) + cross(w, cross(w, reach) + 2 * step) + bow
-            dw = dw + cross(w, own) + twisted
-            w, dw, a = rotated(backward[:, :, None], torch.stack((w + own, dw, a), 1)).unbind(1)
+        for backward, end, v_end, a_end, w_end, dw_end in zip(*map(_inner, (*ends, turning, twisting)), strict=True):
+            a = a + cross(dw, end) + cross(w, cross(w, end) + 2 * v_end) + a_end
+            dw = dw + cross(w, w_end) + dw_end
+            w, dw, a = rotated(backward[:, :, None], torch.stack((w + w_end, dw, a), 1)).unbind(1)
             spins.append(w)
             bends.append(dw)
             pulls.append(a)
@@ -109,14 +109,14 @@ class Posture:
         felt : (3, S, G, B) accelerations of these points, in their section's first frame [m/s^2].
         """
         count = masses.shape[1]
-        reach = self.local[:, :, :count]
-        each = torch.cat([self.by_shape[:, :, :, :count], felt[:, None]], 1)  # (3, 4, S, G, B)
-        heavy = masses * each
-        own = (each[:, :3, None] * heavy[:, None]).sum((0, 4))  # (3, 4, S, B)
-        force, moment = heavy.sum(3), cross(reach[:, None], heavy).sum(3)  # (3, 4, S, B), about the section's start
-        mass = masses.sum(1).expand(reach.shape[1], reach.shape[3])
-        first = (masses * reach).sum(2)
-        second = (reach[:, None] * (masses * reach)).sum(3)
+        local = self.local[:, :, :count]
+        unit_and_felt = torch.cat([self.by_shape[:, :, :, :count], felt[:, None]], 1)  # (3, 4, S, G, B)
+        heavy = masses * unit_and_felt
+        own_products = (unit_and_felt[:, :3, None] * heavy[:, None]).sum((0, 4))  # (3, 4, S, B)
+        force, moment = heavy.sum(3), cross(local[:, None], heavy).sum(3)  # (3, 4, S, B), about the section's start
+        mass = masses.sum(1).expand(local.shape[1], local.shape[3])
+        first = (masses * local).sum(2)
+        second = (local[:, None] * (masses * local)).sum(3)
         # in the world's frame, about its origin
         turns, start = self.turns, self.starts
         force, moment = (rotated(turns[:, :, None], x) for x in (force, moment))
@@ -126,12 +126,14 @@ class Posture:
         mixed = start[:, None] * (first + 0.5 * mass * start)
         second = second + mixed + mixed.transpose(0, 1)
         first = first + mass * start
-        mass, first, second, pulled, turned = (_beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3]))
+        mass, first, second, felt_force, felt_moment = (
+            _beyond(x) for x in (mass, first, second, force[:, 3], moment[:, 3])
+        )
         spin, origin = self.twists
         carried = mass * origin + cross(spin, first[:, None])
         trace = second[0, 0] + second[1, 1] + second[2, 2]
         swung = cross(first[:, None], origin) + trace * spin - (second[:, :, None] * spin[None]).sum(1)
-        bias = own[:, 3] + (spin * turned[:, None]).sum(0) + (origin * pulled[:, None]).sum(0)
+        bias = own_products[:, 3] + (spin * felt_moment[:, None]).sum(0) + (origin * felt_force[:, None]).sum(0)
         twist = _rows(torch.cat([spin, origin]))  # (B, 3 S, 6)
         rigid = twist @ _rows(torch.cat([swung, carried])).mT
         flexible = twist @ _rows(torch.cat([moment[:, :3], force[:, :3]])).mT
@@ -141,18 +143,20 @@ class Posture:
         later = later.repeat_interleave(3, 0).repeat_interleave(3, 1)
         above = upper * later
         unit = torch.eye(sections, dtype=twist.dtype, device=twist.device)
-        blocks = (own[:, :3].permute(3, 2, 0, 1)[:, :, :, None] * unit[:, None, :, None]).flatten(1, 2).flatten(2)
-        same = unit.repeat_interleave(3, 0).repeat_interleave(3, 1)
-        return above + above.mT + blocks + rigid * same, _rows(bias[None])[..., 0]
+        blocks = (
+            (own_products[:, :3].permute(3, 2, 0, 1)[:, :, :, None] * unit[:, None, :, None]).flatten(1, 2).flatten(2)
+        )
+        same_section = unit.repeat_interleave(3, 0).repeat_interleave(3, 1)
+        return above + above.mT + blocks + rigid * same_section, _rows(bias[None])[..., 0]
 
 
 def _twists(turns: Tensor, turning: Tensor, by_shape: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
     """Return twists in the world, each part (3, 3, K, B), from angular and linear rates in the frames of sections."""
-    spin, moved = (rotated(turns[:, :, None], x) for x in (turning, by_shape))
-    return spin, moved - cross(spin, points[:, None])
+    spin, velocity = (rotated(turns[:, :, None], x) for x in (turning, by_shape))
+    return spin, velocity - cross(spin, points[:, None])
 
 
-def _taken(x: Tensor, numbers: Tensor) -> Tensor:
+def _at_indices(x: Tensor, numbers: Tensor) -> Tensor:
     """Return the entries (..., K, B) of x (..., P, B) at each robot's indices (B, K)."""
     return x.gather(-2, numbers.t().expand(*x.shape[:-2], -1, -1))
 

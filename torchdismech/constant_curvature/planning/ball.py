@@ -75,15 +75,15 @@ def touch(ball: Ball, middle: Expression, frame: Expression, radius: float, thic
     up : (3, 3) a frame whose negative z axis no normal meets, as the tangents are undefined there.
     """
     ca = casadi()
-    seen = ca.SX.sym("seen", 3)  # the ball's middle in the plate's frame
-    across = ca.sqrt(seen[0] ** 2 + seen[1] ** 2 + ROUNDING) - radius
-    along = _absolute(seen[2] + thickness / 2) - thickness / 2
-    inside = -_larger(-_larger(across, along), 0)
-    outside = ca.sqrt(_larger(across, 0) ** 2 + _larger(along, 0) ** 2 + ROUNDING)
+    local = ca.SX.sym("seen", 3)  # the ball's middle in the plate's frame
+    radial = ca.sqrt(local[0] ** 2 + local[1] ** 2 + ROUNDING) - radius
+    axial = _absolute(local[2] + thickness / 2) - thickness / 2
+    inside = -_larger(-_larger(radial, axial), 0)
+    outside = ca.sqrt(_larger(radial, 0) ** 2 + _larger(axial, 0) ** 2 + ROUNDING)
     distance = inside + outside
-    steepest = ca.gradient(distance, seen)
-    measured = ca.Function("measured", [seen], [distance - ball.radius, steepest / ca.norm_2(steepest)])
-    gap, normal = measured(frame.T @ (ca.DM(list(ball.center)) - middle))
+    steepest = ca.gradient(distance, local)
+    gap_and_normal = ca.Function("measured", [local], [distance - ball.radius, steepest / ca.norm_2(steepest)])
+    gap, normal = gap_and_normal(frame.T @ (ca.DM(list(ball.center)) - middle))
     normal = frame @ normal
     return Touch(gap, normal, ca.DM(list(ball.center)) - ball.radius * normal, _tangents(normal, up))
 

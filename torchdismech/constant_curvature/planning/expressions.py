@@ -56,15 +56,15 @@ class ArmExpressions:
             raise InputError(f"planning: expected an arm whose constants are those of one robot, got {arm.batch}")
         with torch.no_grad():
             zero = arm.length.new_zeros(1, arm.n_dofs)
-            self.to_shapes = _numbers(arm.to_shapes().reshape(3 * arm.sections, arm.n_dofs))
-            self.lengths = _numbers(arm.shape(zero)[0, :, 0])
-            self.base = _numbers(arm.base.reshape(3))
-            self.frame = _numbers(arm.base_frame().reshape(3, 3))
-            self.gravity = _numbers(arm.gravity.reshape(3))
-            self.masses = _numbers(arm.point_masses()[..., 0])
-            self.shares = _numbers(arm.mass_shares())
+            self.to_shapes = _as_array(arm.to_shapes().reshape(3 * arm.sections, arm.n_dofs))
+            self.lengths = _as_array(arm.shape(zero)[0, :, 0])
+            self.base = _as_array(arm.base.reshape(3))
+            self.frame = _as_array(arm.base_frame().reshape(3, 3))
+            self.gravity = _as_array(arm.gravity.reshape(3))
+            self.masses = _as_array(arm.point_masses()[..., 0])
+            self.shares = _as_array(arm.mass_shares())
             self.stiffness, self.damping = (
-                _numbers(value.expand_as(zero)[0]) for value in (arm.stiffness, arm.damping)
+                _as_array(value.expand_as(zero)[0]) for value in (arm.stiffness, arm.damping)
             )
             self.plate_radius = float(arm.plate_radius.reshape(()))
         self.sections, self.n_dofs = arm.sections, arm.n_dofs
@@ -78,17 +78,20 @@ class ArmExpressions:
     def steepest(self, low: float, high: float) -> float:
         """Return the largest bend of any section for elongations of its chambers from `low` to `high` [m], in rad."""
         angle = np.linspace(0, 2 * np.pi, 361)
-        ways = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [np.cos(angle), np.sin(angle)]
-        return float((high - low) * np.maximum(ways, 0).sum(1).max())
+        bend_rates = self.to_shapes.reshape(self.sections, 3, -1)[:, 1:].transpose(0, 2, 1) @ [
+            np.cos(angle),
+            np.sin(angle),
+        ]
+        return float((high - low) * np.maximum(bend_rates, 0).sum(1).max())
 
     def end(self, q: Expression) -> tuple[Expression, Expression]:
         """Return the middle (3,) [m] and the frame (3, 3) of the end plate; z is along the arm."""
-        place, turn = self.base, self.frame
+        middle, turn = self.base, self.frame
         shapes = self.shapes(q)
         for section in range(self.sections):
             local, rotation = _arc(shapes[3 * section : 3 * section + 3], 1.0)
-            place, turn = place + turn @ local, turn @ rotation
-        return place, turn
+            middle, turn = middle + turn @ local, turn @ rotation
+        return middle, turn
 
     def spin(self, q: Expression, v: Expression) -> Expression:
         """Return the angular velocity (3,) of the end plate [rad/s]."""
@@ -106,14 +109,14 @@ class ArmExpressions:
 
     def points(self, q: Expression) -> Expression:
         """Return the positions of all point masses in one column (3 S G,) [m]."""
-        place, turn, found = self.base, self.frame, []
+        origin, turn, points = self.base, self.frame, []
         shapes = self.shapes(q)
         for section in range(self.sections):
             shape = shapes[3 * section : 3 * section + 3]
-            found += [place + turn @ _arc(shape, share)[0] for share in self.shares]
+            points += [origin + turn @ _arc(shape, share)[0] for share in self.shares]
             local, rotation = _arc(shape, 1.0)
-            place, turn = place + turn @ local, turn @ rotation
-        return casadi().vertcat(*found)
+            origin, turn = origin + turn @ local, turn @ rotation
+        return casadi().vertcat(*points)
 
     def inertial(self, q: Expression, v: Expression, a: Expression) -> Expression:
         """Return M a + C v + G (n,) [N]; q has to be a symbol."""
@@ -136,8 +139,8 @@ class ArmExpressions:
     def velocity(self, q: Expression, v: Expression, point: Expression) -> Expression:
         """Return the velocity (3,) of the end plate at a point (3,) [m/s]; q has to be a symbol."""
         ca = casadi()
-        place = self.end(q)[0]
-        return ca.jtimes(place, q, v) + ca.cross(self.spin(q, v), point - place)
+        middle = self.end(q)[0]
+        return ca.jtimes(middle, q, v) + ca.cross(self.spin(q, v), point - middle)
 
 
 def _arc(shape: Expression, share: float) -> tuple[Expression, Expression]:
@@ -149,5 +152,5 @@ def _arc(shape: Expression, share: float) -> tuple[Expression, Expression]:
     return share * s * ca.vertcat(b * u, a), ca.SX.eye(3) + a * w + b * (w @ w)
 
 
-def _numbers(values: torch.Tensor) -> np.ndarray:
+def _as_array(values: torch.Tensor) -> np.ndarray:
     return values.detach().double().cpu().numpy()

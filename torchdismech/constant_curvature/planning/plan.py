@@ -127,11 +127,11 @@ class Plan:
 def _archive(path: str | Path) -> NpzFile:
     """Return an .npz file, open; refuse another kind of file."""
     try:
-        found = np.load(path, allow_pickle=False)
+        archive = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:  # by NumPy for text, empty files, damaged archives
         raise InputError(f"{path}: expected a file that Plan.save wrote, got another, or a damaged one") from error
-    refuse_other_kind(str(path), found, NpzFile, "a file that Plan.save wrote")
-    return found
+    refuse_other_kind(str(path), archive, NpzFile, "a file that Plan.save wrote")
+    return archive
 
 
 def _tensors() -> list[dataclasses.Field]:

@@ -82,23 +82,23 @@ def stepwise_program(
     ca = casadi()
     steps, size = len(parameters), step.now.numel()
     rows = step.constraints.numel()
-    both, weight, prices = ca.vertcat(step.before, step.now), ca.SX.sym("weight"), ca.SX.sym("prices", rows)
+    unknowns, weight, prices = ca.vertcat(step.before, step.now), ca.SX.sym("weight"), ca.SX.sym("prices", rows)
     inputs = [step.before, step.now, step.parameters]
     cost, constraints = ca.cse([step.cost, step.constraints])
-    costs, sides = ca.Function("costs", inputs, [cost]), ca.Function("sides", inputs, [constraints])
-    slopes = ca.Function("slopes", inputs, [ca.gradient(cost, both)])
-    jacobians = ca.Function("jacobians", inputs, [ca.jacobian(constraints, both)])
-    bend = ca.triu(ca.hessian(weight * cost + ca.dot(prices, constraints), both)[0])
+    costs, constraint_functions = ca.Function("costs", inputs, [cost]), ca.Function("sides", inputs, [constraints])
+    slopes = ca.Function("slopes", inputs, [ca.gradient(cost, unknowns)])
+    jacobians = ca.Function("jacobians", inputs, [ca.jacobian(constraints, unknowns)])
+    bend = ca.triu(ca.hessian(weight * cost + ca.dot(prices, constraints), unknowns)[0])
     bends = ca.Function("bends", [*inputs, weight, prices], [bend])
 
     x, lam_f, lam_g, p = ca.MX.sym("x", size * steps), ca.MX.sym("lam_f"), ca.MX.sym("lam_g", rows * steps), ca.MX(0, 1)
     now = ca.reshape(x, size, steps)
     before = ca.horzcat(ca.DM(first), now[:, :-1])
-    along = [before, now, ca.DM(parameters.T)]
-    slope, jacobian = slopes.map(steps)(*along), jacobians.map(steps)(*along)
-    bend = bends.map(steps)(*along, lam_f, ca.reshape(lam_g, rows, steps))
+    arguments = [before, now, ca.DM(parameters.T)]
+    slope, jacobian = slopes.map(steps)(*arguments), jacobians.map(steps)(*arguments)
+    bend = bends.map(steps)(*arguments, lam_f, ca.reshape(lam_g, rows, steps))
     gradient = ca.vec(slope[size:, :]) + ca.vertcat(ca.vec(slope[:size, 1:]), ca.DM.zeros(size))
-    total, listed = ca.sum2(costs.map(steps)(*along)), ca.vec(sides.map(steps)(*along))
+    total, all_constraints = ca.sum2(costs.map(steps)(*arguments)), ca.vec(constraint_functions.map(steps)(*arguments))
 
     offset = size * (np.arange(steps) - 1)[:, None]  # index of the first unknown of the step before
     row, column = (np.array(x) for x in jacobians.sparsity_out(0).get_triplet())
@@ -107,11 +107,11 @@ def stepwise_program(
     )
     row, column = (np.array(x) for x in bends.sparsity_out(0).get_triplet())
     hess = _placed(bend, row + offset, column + offset, x.numel(), x.numel())
-    program = {"x": x, "f": total, "g": listed}
+    program = {"x": x, "f": total, "g": all_constraints}
     names = ["x", "p"]
     derivatives = {
         "grad_f": ca.Function("nlp_grad_f", [x, p], [total, gradient], names, ["f", "grad_f_x"]),
-        "jac_g": ca.Function("nlp_jac_g", [x, p], [listed, jac], names, ["g", "jac_g_x"]),
+        "jac_g": ca.Function("nlp_jac_g", [x, p], [all_constraints, jac], names, ["g", "jac_g_x"]),
         "hess_lag": ca.Function(
             "nlp_hess_l", [x, p, lam_f, lam_g], [hess], [*names, "lam_f", "lam_g"], ["triu_hess_gamma_x_x"]
         ),
@@ -127,8 +127,8 @@ def _placed(blocks: Expression, row: np.ndarray, column: np.ndarray, rows: int, 
     ca = casadi()
     row, column = row.reshape(-1), column.reshape(-1)
     kept = np.flatnonzero((row >= 0) & (column >= 0))
-    place = column[kept] * rows + row[kept]
-    where, number = np.unique(place, return_inverse=True)
-    sparsity = ca.Sparsity.triplet(rows, columns, (where % rows).tolist(), (where // rows).tolist())
-    entries = ca.Sparsity.triplet(len(where), len(row), number.tolist(), kept.tolist())
+    index = column[kept] * rows + row[kept]
+    used, number = np.unique(index, return_inverse=True)
+    sparsity = ca.Sparsity.triplet(rows, columns, (used % rows).tolist(), (used // rows).tolist())
+    entries = ca.Sparsity.triplet(len(used), len(row), number.tolist(), kept.tolist())
     return ca.sparsity_cast(ca.mtimes(ca.DM(entries, 1.0), blocks.nz[:]), sparsity)

@@ -49,11 +49,11 @@ class Replay:
         return angle_between(plan.orientation[-1], self.orientation[-1])
 
 
-def angle_between(one: Tensor, other: Tensor) -> float:
+def angle_between(a: Tensor, b: Tensor) -> float:
     """Return the angle of the rotation between two orientations (4,), from 0 to pi [rad]."""
-    one, other = one / one.norm(), other / other.norm()
-    other = other * (-1.0 if float(one @ other) < 0 else 1.0)
-    return 4 * math.atan2(float((one - other).norm()), float((one + other).norm()))
+    a, b = a / a.norm(), b / b.norm()
+    b = b * (-1.0 if float(a @ b) < 0 else 1.0)
+    return 4 * math.atan2(float((a - b).norm()), float((a + b).norm()))
 
 
 def replay(
@@ -86,28 +86,28 @@ def replay(
         )
     from tqdm import tqdm
 
-    both = _beside(arm, ball)
-    state = both.initial_state(1, q=plan.q[0], velocity=plan.velocity[0])
+    arm_and_ball = _with_ball(arm, ball)
+    state = arm_and_ball.initial_state(1, q=plan.q[0], velocity=plan.velocity[0])
     orientation, spin = (x[:1].to(state.q) for x in (plan.orientation, plan.spin))
     q, turns, spins, forces = [state.q[0]], [orientation[0]], [spin[0]], []
     with torch.no_grad():
-        for number, planned in enumerate(tqdm(plan.force.to(state.q), desc="replay", disable=not progress)):
+        for number, planned_force in enumerate(tqdm(plan.force.to(state.q), desc="replay", disable=not progress)):
             total = torch.zeros_like(spin[0])
             for part in range(1, parts + 1):
                 goal = torch.lerp(plan.q[number], plan.q[number + 1], part / parts).to(state.q)
-                control = Control(force=planned + gain * (goal - state.q))
-                state, turning, info = TurningBall(dt, ball, spin).step_both(both, state, orientation, control)
+                control = Control(force=planned_force + gain * (goal - state.q))
+                state, turning, info = TurningBall(dt, ball, spin).step_both(arm_and_ball, state, orientation, control)
                 orientation, spin = turning.orientation, turning.spin
                 total = total + info.contact["force/ball"][0] / parts
             q.append(state.q[0])
             turns.append(orientation[0])
             spins.append(spin[0])
             forces.append(total)
-    found = (torch.stack(x).double().cpu() for x in (q, turns, spins, forces))
-    return Replay(plan.times, *found)
+    tensors = (torch.stack(x).double().cpu() for x in (q, turns, spins, forces))
+    return Replay(plan.times, *tensors)
 
 
-def _beside(arm: PneumaticArm, ball: Ball) -> PneumaticArm:
+def _with_ball(arm: PneumaticArm, ball: Ball) -> PneumaticArm:
     """Return a copy of the arm whose only obstacle is the ball."""
     twin = copy.deepcopy(arm)
     shape = Sphere(

@@ -129,20 +129,20 @@ def touching_start(
     thickness = size(thickness, "thickness", above_zero=True)
     q = ca.SX.sym("q", arm.n_dofs)
     task = Task(expressions, ball, np.array([1.0, 0, 0, 0]), 1.0, thickness=thickness)
-    place, turn = expressions.end(q)
+    middle, turn = expressions.end(q)
     up = expressions.frame[:, 2]
     lowest = np.array(ball.center) - ball.radius * up
-    held = _holding(task, q, least_normal)
+    forces_of_hold = _holding_forces(task, q, least_normal)
     program = {
         "x": q,
-        "f": ca.sumsqr(held),
-        "g": ca.vertcat(place - lowest, expressions.frame[:, :2].T @ turn[:, 2]),
+        "f": ca.sumsqr(forces_of_hold),
+        "g": ca.vertcat(middle - lowest, expressions.frame[:, :2].T @ turn[:, 2]),
     }
     solver = ca.nlpsol("start", "ipopt", program, {"ipopt": {**IPOPT, "tol": 1e-10}, "print_time": False})
     # all sections equally long, and slightly bent: a straight arm prefers no direction of bending
-    reach = float(np.linalg.norm(lowest - expressions.base) - expressions.lengths.sum()) / arm.sections
-    found = solver(
-        x0=np.clip(reach, *elongations) + 1e-3 * np.cos(np.arange(arm.n_dofs)),
+    elongation = float(np.linalg.norm(lowest - expressions.base) - expressions.lengths.sum()) / arm.sections
+    solution = solver(
+        x0=np.clip(elongation, *elongations) + 1e-3 * np.cos(np.arange(arm.n_dofs)),
         lbx=elongations[0],
         ubx=elongations[1],
         lbg=0,
@@ -155,16 +155,16 @@ def touching_start(
             f"{elongations[0]} to {elongations[1]} m, got {tuple(ball.center)} ({status}); move the ball, widen the "
             "bounds, or give a start"
         )
-    rest = np.array(found["x"]).reshape(-1)
-    forces = np.array(ca.Function("held", [q], [held])(rest)).reshape(-1)
+    rest = np.array(solution["x"]).reshape(-1)
+    forces = np.array(ca.Function("held", [q], [forces_of_hold])(rest)).reshape(-1)
     return torch.from_numpy(rest), torch.from_numpy(forces)
 
 
-def _holding(task: Task, q: Any, normal: float) -> Any:
+def _holding_forces(task: Task, q: Any, normal: float) -> Any:
     """Return the forces on the chambers (n,) that hold the arm at rest with its plate pressed against the ball [N]."""
     arm, zero = task.arm, casadi().SX.zeros(task.arm.n_dofs)
-    met = task.touch(q)
-    return arm.inertial(q, zero, zero) + arm.springs(q, zero) - arm.carried(q, met.point, -met.normal * normal)
+    contact = task.touch(q)
+    return arm.inertial(q, zero, zero) + arm.springs(q, zero) - arm.carried(q, contact.point, -contact.normal * normal)
 
 
 def _unit(target: Tensor | Sequence[float]) -> np.ndarray:
@@ -195,21 +195,21 @@ def _check(arm: PneumaticArm, ball: Ball) -> None:
         raise InputError("plan_rotation: expected an arm without obstacles, as a plan knows none but the ball")
 
 
-def _relaxations(given: object) -> tuple[float, ...]:
+def _relaxations(values: object) -> tuple[float, ...]:
     """Return the relaxations; refuse others than falling finite numbers above 0."""
-    relaxations = finite_numbers(given, "relaxations", "finite numbers above 0")
+    relaxations = finite_numbers(values, "relaxations", "finite numbers above 0")
     if not relaxations or min(relaxations) <= 0:
-        raise InputError(f"relaxations: expected finite numbers above 0, got {given!r}")
+        raise InputError(f"relaxations: expected finite numbers above 0, got {values!r}")
     if any(after >= before for before, after in zip(relaxations, relaxations[1:], strict=False)):
-        raise InputError(f"relaxations: expected each below the one before, got {given!r}")
+        raise InputError(f"relaxations: expected each below the one before, got {values!r}")
     return relaxations
 
 
-def _bounds(given: object) -> tuple[float, float]:
+def _bounds(values: object) -> tuple[float, float]:
     """Return the lower and upper bound of elongations [m]; refuse anything else."""
-    low, high = finite_numbers(given, "elongations", "a lower and an upper bound [m]", 2)
+    low, high = finite_numbers(values, "elongations", "a lower and an upper bound [m]", 2)
     if low >= high:
-        raise InputError(f"elongations: expected a lower and an upper bound [m], got {given!r}")
+        raise InputError(f"elongations: expected a lower and an upper bound [m], got {values!r}")
     return low, high
 
 

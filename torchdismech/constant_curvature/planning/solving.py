@@ -67,11 +67,11 @@ class Motion:
         first = {name: np.zeros((1, size)) for name, size in self.layout.sizes.items()}
         first["q"][0], first["orientation"][0, 0], first["normal"][0] = start, 1.0, limits.least_normal
         self.first = first
-        last = np.zeros((steps, 1))
-        last[-1] = LAST
+        last_weight = np.zeros((steps, 1))
+        last_weight[-1] = LAST
         step = self.equations.functions()
         self.rows = step.constraints.numel()
-        self.program, self.derivatives = stepwise_program(step, self.layout.packed(first)[0], last)
+        self.program, self.derivatives = stepwise_program(step, self.layout.packed(first)[0], last_weight)
 
     def solved(
         self, guess: Values, relaxations: Sequence[float], fine: bool, progress: bool
@@ -82,13 +82,13 @@ class Motion:
         ----------
         fine : whether to solve for the last relaxation to the tolerance of a plan.
         """
-        found: dict[str, Any] = {"x0": self.layout.packed(guess).reshape(-1)}
+        start: dict[str, Any] = {"x0": self.layout.packed(guess).reshape(-1)}
         stages = []
         for number, relaxation in enumerate(relaxations):
             tolerance = FINE if fine and number == len(relaxations) - 1 else ROUGH
-            found, stage = self._solution(found, relaxation, tolerance, number > 0, progress)
+            start, stage = self._solution(start, relaxation, tolerance, number > 0, progress)
             stages.append(stage)
-        return self.layout.unpacked(np.array(found["x0"]).reshape(self.steps, -1)), stages
+        return self.layout.unpacked(np.array(start["x0"]).reshape(self.steps, -1)), stages
 
     def _solution(
         self, start: dict[str, Any], relaxation: float, tolerance: dict[str, float], resumed: bool, progress: bool
@@ -102,13 +102,13 @@ class Motion:
         watch = _watch(self.program["x"].numel(), self.program["g"].numel(), bar)
         settings = {**self.derivatives, "ipopt": options, "print_time": False, "iteration_callback": watch}
         solver = ca.nlpsol("plan", "ipopt", self.program, settings)
-        began = time.process_time()
+        start_time = time.process_time()
         low, high = self._bounds()
-        found = solver(**start, lbx=low, ubx=high, **self._limits(relaxation))
+        solution = solver(**start, lbx=low, ubx=high, **self._limits(relaxation))
         bar.close()
         stats = solver.stats()
-        stage = Stage(name, relaxation, stats["return_status"], stats["iter_count"], time.process_time() - began)
-        return {"x0": found["x"], "lam_x0": found["lam_x"], "lam_g0": found["lam_g"]}, stage
+        stage = Stage(name, relaxation, stats["return_status"], stats["iter_count"], time.process_time() - start_time)
+        return {"x0": solution["x"], "lam_x0": solution["lam_x"], "lam_g0": solution["lam_g"]}, stage
 
     def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return lower and upper bounds of all unknowns, each (N count,)."""
@@ -149,38 +149,40 @@ class Motion:
     def with_forces(self, motion: Values) -> Values:
         """Return a kinematic motion with the forces on the chambers that it takes, by inverse dynamics."""
         guess = {**motion, "force": np.zeros((self.steps, self.task.arm.n_dofs))}
-        return {**guess, "force": self._measured(guess)["force"]}
+        return {**guess, "force": self._quantities(guess)["force"]}
 
-    def _measured(self, values: Values) -> Values:
+    def _quantities(self, values: Values) -> Values:
         """Return by name (N, size) the values of defects, definitions and products, and the force on the plate."""
         ca = casadi()
         before, now = self.layout.symbols("0"), self.layout.symbols()
         defects = self.equations.defects(before, now)
         definitions, products = self.equations.definitions(now), self.equations.products(now)
-        sides = {**defects, "contact": ca.vertcat(*definitions), "complementarity": ca.vertcat(*products)}
-        sides["pushed"] = self.equations.pushed(now)
-        function = ca.Function("sides", [ca.vertcat(*before.values()), ca.vertcat(*now.values())], list(sides.values()))
+        quantities = {**defects, "contact": ca.vertcat(*definitions), "complementarity": ca.vertcat(*products)}
+        quantities["pushed"] = self.equations.contact_force(now)
+        function = ca.Function(
+            "sides", [ca.vertcat(*before.values()), ca.vertcat(*now.values())], list(quantities.values())
+        )
         rows = self.layout.packed(values)
         previous = np.vstack([self.layout.packed(self.first), rows[:-1]])
-        found = function.map(self.steps)(previous.T, rows.T)
-        return {name: np.array(side).T for name, side in zip(sides, found, strict=True)}
+        values_of_steps = function.map(self.steps)(previous.T, rows.T)
+        return {name: np.array(value).T for name, value in zip(quantities, values_of_steps, strict=True)}
 
     def plan(self, values: Values, stages: list[Stage]) -> Plan:
         """Return the plan for a solution."""
-        measured = self._measured(values)
-        largest = {name: float(np.abs(side).max()) for name, side in measured.items() if name != "pushed"}
+        quantities = self._quantities(values)
+        largest = {name: float(np.abs(value).max()) for name, value in quantities.items() if name != "pushed"}
         largest["quaternion"] = float(np.abs(np.linalg.norm(values["orientation"], axis=1) - 1).max())
-        over = {name: torch.from_numpy(np.vstack([self.first[name], values[name]])) for name in self.first}
+        with_start = {name: torch.from_numpy(np.vstack([self.first[name], values[name]])) for name in self.first}
         steps = {name: torch.from_numpy(value) for name, value in values.items()}
         return Plan(
             times=self.task.h * torch.arange(self.steps + 1, dtype=torch.float64, device="cpu"),
-            q=over["q"],
-            velocity=over["v"],
-            orientation=over["orientation"],
-            spin=over["spin"],
+            q=with_start["q"],
+            velocity=with_start["v"],
+            orientation=with_start["orientation"],
+            spin=with_start["spin"],
             force=steps["force"],
             normal=steps["normal"][:, 0],
-            contact_force=torch.from_numpy(measured["pushed"]),
+            contact_force=torch.from_numpy(quantities["pushed"]),
             gap=steps["gap"][:, 0],
             target=torch.from_numpy(self.task.target),
             residuals=largest,

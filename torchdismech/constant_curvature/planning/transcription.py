@@ -82,10 +82,14 @@ class PlannedStep:
         """Return what a step adds to the program; its parameter is an extra weight of the orientation error."""
         ca = casadi()
         before, now = self.layout.symbols("0"), self.layout.symbols()
-        last = ca.SX.sym("last")
+        last_weight = ca.SX.sym("last")
         constraints = ca.vertcat(*self.defects(before, now).values(), *self.definitions(now), *self.products(now))
         return StepFunctions(
-            ca.vertcat(*before.values()), ca.vertcat(*now.values()), last, self.cost(before, now, last), constraints
+            ca.vertcat(*before.values()),
+            ca.vertcat(*now.values()),
+            last_weight,
+            self.cost(before, now, last_weight),
+            constraints,
         )
 
     def defects(self, before: dict[str, Expression], now: dict[str, Expression]) -> dict[str, Expression]:
@@ -93,40 +97,40 @@ class PlannedStep:
         task, ca = self.task, casadi()
         arm, ball, h = task.arm, task.ball, task.h
         q, v = now["q"], now["v"]
-        met, force = task.touch(q), self.pushed(now)
-        torque = ca.cross(ball.radius * met.normal, force) - ball.damping * now["spin"]
-        found = {
+        contact, force = task.touch(q), self.contact_force(now)
+        torque = ca.cross(ball.radius * contact.normal, force) - ball.damping * now["spin"]
+        defects = {
             "rate": (q - before["q"]) / h - v,
             "spin": now["spin"] - before["spin"] - h / ball.inertia * torque,
             "orientation": now["orientation"] - quaternion_after(before["orientation"], now["spin"], h),
         }
         if self.moving:
-            load = arm.inertial(q, v, (v - before["v"]) / h) + arm.springs(q, v) - arm.carried(q, met.point, force)
-            found["force"] = load - now["force"]
-        return found
+            load = arm.inertial(q, v, (v - before["v"]) / h) + arm.springs(q, v) - arm.carried(q, contact.point, force)
+            defects["force"] = load - now["force"]
+        return defects
 
-    def pushed(self, now: dict[str, Expression]) -> Expression:
+    def contact_force(self, now: dict[str, Expression]) -> Expression:
         """Return the force (3,) of the ball on the plate [N]."""
-        met = self.task.touch(now["q"])
-        return self.task.around(met.tangents) @ now["tangential"] - met.normal * now["normal"]
+        contact = self.task.touch(now["q"])
+        return self.task.around(contact.tangents) @ now["tangential"] - contact.normal * now["normal"]
 
     def definitions(self, now: dict[str, Expression]) -> list[Expression]:
         """Return the unknowns gap, friction margin and sliding minus the expressions that define them."""
         task, ca = self.task, casadi()
-        met = task.touch(now["q"])
-        surface = ca.cross(now["spin"], -task.ball.radius * met.normal)
-        relative = task.arm.velocity(now["q"], now["v"], met.point) - surface
+        contact = task.touch(now["q"])
+        surface = ca.cross(now["spin"], -task.ball.radius * contact.normal)
+        relative = task.arm.velocity(now["q"], now["v"], contact.point) - surface
         return [
-            now["gap"] - met.gap,
+            now["gap"] - contact.gap,
             now["margin"] - (task.ball.friction * now["normal"] - ca.sum1(now["tangential"])),
-            now["sliding"] - (task.around(met.tangents).T @ relative + now["slip"]),
+            now["sliding"] - (task.around(contact.tangents).T @ relative + now["slip"]),
         ]
 
     def products(self, now: dict[str, Expression]) -> list[Expression]:
         """Return the products of complementary unknowns."""
-        return [now[one] * now[other] for one, other in PAIRS.items()]
+        return [now[first] * now[second] for first, second in PAIRS.items()]
 
-    def cost(self, before: dict[str, Expression], now: dict[str, Expression], last: Expression) -> Expression:
+    def cost(self, before: dict[str, Expression], now: dict[str, Expression], last_weight: Expression) -> Expression:
         """Return the step's part of the cost (equation 20), in which K q replaces the forces of kinematic motions."""
         task, ca = self.task, casadi()
 
@@ -144,4 +148,4 @@ class PlannedStep:
             + 1e-2 * square(force)
             + 10 * (square(now["orientation"]) - 1) ** 2
         )
-        return task.h * running + last * error
+        return task.h * running + last_weight * error

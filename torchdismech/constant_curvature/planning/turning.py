@@ -84,8 +84,8 @@ class TurningBall(ArmIntegrator):
         assert info.plates is not None  # the ball is an obstacle
         contacts = contacts_at(model, model.posture(state.q), state.time, state.time)
         turning = self._turning(contact_frames(contacts.normal), contacts)
-        gained = (turning.mT @ info.plates.impulse[..., None])[..., 0].sum(1) / self._inertia
-        spin = self._free_spin() + gained
+        spin_change = (turning.mT @ info.plates.impulse[..., None])[..., 0].sum(1) / self._inertia
+        spin = self._free_spin() + spin_change
         return after, BallState(turned(turn, self.dt * spin), spin), info
 
 
