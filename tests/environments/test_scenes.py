@@ -16,7 +16,7 @@ from torchdismech.environments import (
     Task,
     node_positions,
 )
-from torchdismech.environments.anew import DrawnAnew
+from torchdismech.environments.randomized import RandomizedConstants
 from torchdismech.io.scene import load_scene
 
 SCENE = (
@@ -183,7 +183,7 @@ def test_robots_draw_again_what_a_scene_does_not_accept(tmp_path):
     with pytest.raises(
         InputError, match=r"rod.youngs.*robot . drew -.* in draw 100, as in all before: expected greater than 0"
     ):
-        DrawnAnew(scene)
+        RandomizedConstants(scene)
 
 
 @pytest.mark.parametrize(

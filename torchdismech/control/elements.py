@@ -33,13 +33,13 @@ def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> d
             raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")
     if lost := [field for field in elements if field not in fields]:
         raise InputError(f"elements: {lost[0]!r} is not among the fields {', '.join(fields)}")
-    found: dict[str, Indices | None] = {}
+    chosen: dict[str, Indices | None] = {}
     for field in fields:
         for name in ALIASES.get(field, (field,)):
-            if name in found:
+            if name in chosen:
                 raise InputError(f"fields: {name} is there twice, in {', '.join(fields)}")
-            found[name] = elements.get(field)
-    return found
+            chosen[name] = elements.get(field)
+    return chosen
 
 
 def element_counts(model: Model) -> dict[str, int]:
@@ -63,19 +63,19 @@ def chosen_elements(model: Model, name: str, index: Indices | None, fields: Sequ
     changes = can_change(model, name)
     if index is None:
         return np.flatnonzero(changes)
-    given = np.sort(distinct_indices(index, count, f"elements: {name}: {kind}"))
-    for k in given:
+    chosen = np.sort(distinct_indices(index, count, f"elements: {name}: {kind}"))
+    for k in chosen:
         if not changes[k] and name in fields:
             raise InputError(f"elements: {name} of {_named(model, name, int(k))} cannot change: leave it out")
-    return given[changes[given]]
+    return chosen[changes[chosen]]
 
 
 def _named(model: Model, name: str, k: int) -> str:
     """Return the name of an element in messages, with the reason why its strain cannot change."""
     nodes = _nodes_of_elements(model)[ELEMENTS[name]][k].tolist()
     kind = {"rod edges": "edge", "springs": "spring", "hinges": "hinge"}[ELEMENTS[name]]
-    held = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
-    why = "which are all clamped" if held else "which is out of the robot's plane"
+    clamped = not model.free[: 3 * model.body.n_nodes].reshape(-1, 3)[nodes].any()
+    why = "which are all clamped" if clamped else "which is out of the robot's plane"
     return f"{kind} {k} of nodes {', '.join(map(str, nodes))}, {why},"
 
 

@@ -19,7 +19,7 @@ from torchdismech.values import numbers, tensor_of, where_rows
 __all__ = ["Feedback"]
 
 MAX_STEPS = 10**9  # most steps from one sample to the next
-OWN = ("step", "robot", "action", "seen")
+RESERVED = ("step", "robot", "action", "seen")
 
 
 class Feedback(nn.Module, ABC):
@@ -65,11 +65,11 @@ class Feedback(nn.Module, ABC):
             if type(value) is not int or value < 0:
                 raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")
         self.dt, self.delay, self.seed = dt, delay, seed
-        self.steps_a_sample = 1 if every is None else _whole(f"{name}: every", every, self.dt)
-        given = None if noise is None else numbers(noise, f"{name}: noise").to(torch.float64)
-        if given is not None and not bool((given >= 0).all() & given.isfinite().all()):
+        self.steps_a_sample = 1 if every is None else _steps_in(f"{name}: every", every, self.dt)
+        deviation = None if noise is None else numbers(noise, f"{name}: noise").to(torch.float64)
+        if deviation is not None and not bool((deviation >= 0).all() & deviation.isfinite().all()):
             raise InputError(f"{name}: noise: expected finite numbers from 0 on, got {noise}")
-        self.register_buffer("noise", given)
+        self.register_buffer("noise", deviation)
         self.register_buffer("robots", None if robots is None else _whole_numbers(f"{name}: robots", robots))
         self._recorded = RecordedAnswers()
 
@@ -129,56 +129,56 @@ class Feedback(nn.Module, ABC):
             memory["robot"] = torch.arange(state.batch, device=state.q.device) if self.robots is None else self.robots
         if self.delay:
             measured = self.measured(state, model)
-            before = [self._noisy(measured, memory, count - back) for back in range(self.delay, 0, -1)]
-            memory["seen"] = torch.stack(before, dim=1)
-        own = self.remembered(state, model, action)
-        if taken := sorted(own.keys() & set(OWN)):
-            raise InputError(f"{name_of(self)}: remembers {taken[0]!r}, which is a name of its own; take another")
-        return memory | dict(own)
+            earlier = [self._noisy(measured, memory, count - back) for back in range(self.delay, 0, -1)]
+            memory["seen"] = torch.stack(earlier, dim=1)
+        remembered = self.remembered(state, model, action)
+        if clashing := sorted(remembered.keys() & set(RESERVED)):
+            raise InputError(f"{name_of(self)}: remembers {clashing[0]!r}, which is a name of its own; take another")
+        return memory | dict(remembered)
 
     def forward(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
         """Return the control of the step from a state, and the memory after it."""
-        found = self._recorded.found(self, self._answer, state, memory, control, model)
-        return self._answer(state, memory, control, model) if found is None else found
+        replayed = self._recorded.replayed(self, self._answer, state, memory, control, model)
+        return self._answer(state, memory, control, model) if replayed is None else replayed
 
     def _answer(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
-        after = dict(memory)
-        seen = self._noisy(self.measured(state, model), memory, memory["step"])
+        new_memory = dict(memory)
+        measured = self._noisy(self.measured(state, model), memory, memory["step"])
         if self.delay:
-            under_way = torch.cat([memory["seen"], seen[:, None]], dim=1)
-            seen, after["seen"] = under_way[:, 0], under_way[:, 1:]
-        own = {name: value for name, value in memory.items() if name not in OWN}
-        action, remembered = self.response(seen, state.time, memory["action"], own)
-        changed = {"action": action, **remembered}
+            under_way = torch.cat([memory["seen"], measured[:, None]], dim=1)
+            measured, new_memory["seen"] = under_way[:, 0], under_way[:, 1:]
+        subclass_memory = {name: value for name, value in memory.items() if name not in RESERVED}
+        action, remembered = self.response(measured, state.time, memory["action"], subclass_memory)
+        sampled = {"action": action, **remembered}
         if self.steps_a_sample > 1:
             due = memory["step"] % self.steps_a_sample == 0
-            for name, value in changed.items():
-                changed[name] = where_rows(due, value, memory[name])
-        after |= changed
-        after["step"] = memory["step"] + 1
-        return self.set_by(after["action"], control, model), after
+            for name, value in sampled.items():
+                sampled[name] = where_rows(due, value, memory[name])
+        new_memory |= sampled
+        new_memory["step"] = memory["step"] + 1
+        return self.set_by(new_memory["action"], control, model), new_memory
 
     def _noisy(self, measured: Tensor, memory: Memory, step: Tensor) -> Tensor:
         """Return a measurement (B, m) with the noise of the step `step` (B,)."""
         if self.noise is None:
             return measured
-        drawn = normal(self.seed, memory["robot"], step, measured.shape[1], measured.dtype)
-        return measured + self.noise.to(measured) * drawn
+        noise = normal(self.seed, memory["robot"], step, measured.shape[1], measured.dtype)
+        return measured + self.noise.to(measured) * noise
 
 
 def _whole_numbers(label: str, robots: Sequence[int] | Tensor) -> Tensor:
     """Return the numbers of robots in int64; refuse others than whole numbers, which torch would truncate."""
     refusal = f"{label}: expected a whole number for each robot, got {shown(robots)}"
     try:
-        given = tensor_of(robots)
+        tensor = tensor_of(robots)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(refusal) from error
-    if given.is_floating_point() or given.is_complex() or given.dtype is torch.bool:
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
         raise InputError(refusal)
-    return given.to(torch.int64)
+    return tensor.to(torch.int64)
 
 
-def _whole(label: str, length: float, dt: float) -> int:
+def _steps_in(label: str, length: float, dt: float) -> int:
     """Return the number of steps dt in a time `length`; refuse one that is no whole number of them."""
     length = real_number(length, label, "a number of seconds")
     steps = round(length / dt) if 0 < length < MAX_STEPS * dt else 0

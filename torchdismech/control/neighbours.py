@@ -22,13 +22,13 @@ def along_rods(body: Body, kind: str, elements: np.ndarray) -> np.ndarray:
     kind : "rod edges", "springs" or "hinges".
     elements : (k,) indices of elements of that kind.
     """
-    place = {int(element): k for k, element in enumerate(elements)}
-    found = np.tile(np.arange(len(place)), (2, 1))
+    position = {int(element): k for k, element in enumerate(elements)}
+    neighbours = np.tile(np.arange(len(position)), (2, 1))
     for first, second in _pairs(body, kind):
-        if first in place and second in place:
-            found[1, place[first]] = place[second]
-            found[0, place[second]] = place[first]
-    return found
+        if first in position and second in position:
+            neighbours[1, position[first]] = position[second]
+            neighbours[0, position[second]] = position[first]
+    return neighbours
 
 
 def smoothed(values: Tensor, neighbours: Tensor, passes: int) -> Tensor:

@@ -225,14 +225,14 @@ class PI(Feedback):
         """Return the next action (B, k), natural strains or actuators' amplitudes, and the error's integral (B, k)."""
         error = self._reduced(smoothed(self.reference(time) - measured, self.neighbours, self.smoothing))
         integral = memory["integral"] + self.sampling_time * error
-        wanted = self.Kp * error + self.Ki * integral
+        requested = self.Kp * error + self.Ki * integral
         ahead = self._reduced(self.reference(time + self.sampling_time))
-        wanted = wanted + self.feed_forward * ahead
+        requested = requested + self.feed_forward * ahead
         low = torch.maximum(self.low, action - self.most_change)
         high = torch.minimum(self.high, action + self.most_change)
-        given = torch.minimum(torch.maximum(wanted, low), high)
-        held_back = (wanted - given) * error > 0
-        return given, {"integral": torch.where(held_back, memory["integral"], integral)}
+        bounded = torch.minimum(torch.maximum(requested, low), high)
+        held_back = (requested - bounded) * error > 0
+        return bounded, {"integral": torch.where(held_back, memory["integral"], integral)}
 
     def set_by(self, action: Tensor, control: Control, model: Model) -> Control:
         """Return the control with the natural strains of an action (B, k); strains without an actuator keep theirs."""
@@ -268,11 +268,11 @@ class PI(Feedback):
         return torch.where(shares > 0, room, torch.inf).amin(0)
 
 
-def _ones_where(given: bool | Tensor) -> float | Tensor:
+def _ones_where(value: bool | Tensor) -> float | Tensor:
     """Return 1 for True and 0 for False, also in a tensor of bool; numbers come back unchanged."""
-    if isinstance(given, bool):
-        return float(given)
-    return given.to(torch.float64) if isinstance(given, Tensor) and given.dtype is torch.bool else given
+    if isinstance(value, bool):
+        return float(value)
+    return value.to(torch.float64) if isinstance(value, Tensor) and value.dtype is torch.bool else value
 
 
 def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:
@@ -288,8 +288,8 @@ def _per_robot(name: str, gain: Number, like: Tensor) -> Tensor:
 def _matrix(actuators: Actuators, strains: Strains) -> Tensor:
     """Return the strains (m, k) that each actuator sets at 1."""
     if isinstance(actuators, Mapping):
-        own = torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)
-        return own[:, strains.places(actuators, "PI: actuators")]
+        identity = torch.eye(len(strains), dtype=strains.undeformed.dtype, device=strains.undeformed.device)
+        return identity[:, strains.places(actuators, "PI: actuators")]
     matrix = numbers(actuators, "PI: actuators").to(strains.undeformed)
     if matrix.dim() != 2 or matrix.shape[0] != len(strains) or not matrix.shape[1]:
         raise InputError(f"PI: actuators: expected shape ({len(strains)}, actuators), got {tuple(matrix.shape)}")

@@ -140,9 +140,9 @@ def kept(before: Memory, after: Memory, stepped: Tensor) -> dict[str, Tensor]:
 def expected(control: object, role: str, function: object) -> Control:
     """Return the result of a schedule or controller; refuse anything but a control."""
     if not isinstance(control, Control):
-        found = "None" if control is None else type(control).__name__
+        got = "None" if control is None else type(control).__name__
         raise InputError(
-            f"the {role} {name_of(function)} has to return a Control for each step, got {found}; Control() sets nothing"
+            f"the {role} {name_of(function)} has to return a Control for each step, got {got}; Control() sets nothing"
         )
     return control
 
@@ -155,9 +155,9 @@ def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
         if not (isinstance(label, str) and NAME.fullmatch(label)):
             raise InputError(f"{name}.initial: expected names of letters, digits and _, got {label!r}")
         if not isinstance(value, Tensor) or value.dtype not in DTYPES:
-            found = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
             dtypes = ", ".join(map(str, DTYPES))
-            raise InputError(f"{name}.initial: {label}: expected a tensor of {dtypes}, got {found}")
+            raise InputError(f"{name}.initial: {label}: expected a tensor of {dtypes}, got {got}")
         if not value.dim() or len(value) != batch:
             raise InputError(
                 f"{name}.initial: {label}: expected a row for each of {batch} robots, got shape {tuple(value.shape)}"
@@ -165,11 +165,11 @@ def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
     return dict(memory)
 
 
-def _like(label: str, memory: Memory, before: Memory) -> dict[str, Tensor]:
+def _like(label: str, memory: Memory, previous: Memory) -> dict[str, Tensor]:
     """Return a memory; refuse one whose names, shapes or dtypes differ from those of the one before."""
-    if memory.keys() != before.keys():
-        raise InputError(f"{label}: expected {_listed(before)}, got {_listed(memory)}")
-    for name, like in before.items():
+    if memory.keys() != previous.keys():
+        raise InputError(f"{label}: expected {_listed(previous)}, got {_listed(memory)}")
+    for name, like in previous.items():
         value = memory[name]
         if value.shape != like.shape or value.dtype != like.dtype:
             raise InputError(

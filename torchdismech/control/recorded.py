@@ -29,7 +29,7 @@ class RecordedAnswers:
     def __reduce__(self) -> tuple:
         return type(self), ()
 
-    def found(
+    def replayed(
         self,
         controller: nn.Module,
         answer: Callable[[State, Memory, Control, Model], tuple[Control, Memory]],
@@ -48,28 +48,28 @@ class RecordedAnswers:
         """
         if control.values:
             return None
-        held = [value for _, value in sorted(memory.items())]
+        memory_values = [value for _, value in sorted(memory.items())]
         shapes = tuple((name, memory[name].shape, memory[name].dtype) for name in sorted(memory))
         kind = (state.kind, control.kind, shapes)
 
-        def asked(tensors: Sequence[Tensor]) -> list[Tensor]:
+        def computed(tensors: Sequence[Tensor]) -> list[Tensor]:
             static = iter(tensors)
-            own = state.with_fields(next(static) for _ in state.fields())
-            remembered = {name: next(static) for name in sorted(memory)}
-            given = Control.of({name: next(static) for name in control.tensors()})
-            acting, after = answer(own, remembered, given, model)
-            self._names[kind] = [*acting.tensors()], [*after]
-            return [*acting.tensors().values(), *after.values()]
+            its_state = state.with_fields(next(static) for _ in state.fields())
+            its_memory = {name: next(static) for name in sorted(memory)}
+            inputs = Control.of({name: next(static) for name in control.tensors()})
+            answered, after = answer(its_state, its_memory, inputs, model)
+            self._names[kind] = [*answered.tensors()], [*after]
+            return [*answered.tensors().values(), *after.values()]
 
         with self._turn, model.lock:  # another thread that steps the model may have put other values in it
             snapshots = (self._shown(controller), model.snapshot())
-            given = [*state.fields(), *held, *control.tensors().values()]
-            found = self._replays.found(asked, given, kind, snapshots, lambda: [controller, *model.terms])
-            if found is None:
+            inputs = [*state.fields(), *memory_values, *control.tensors().values()]
+            outputs = self._replays.found(computed, inputs, kind, snapshots, lambda: [controller, *model.terms])
+            if outputs is None:
                 return None
-            acting, after = self._names[kind]
-        own = iter(found)
-        return Control.of({name: next(own) for name in acting}), {name: next(own) for name in after}
+            answered, after = self._names[kind]
+        values = iter(outputs)
+        return Control.of({name: next(values) for name in answered}), {name: next(values) for name in after}
 
     def _shown(self, controller: nn.Module) -> Snapshot:
         """Return a snapshot of the controller's tensors: the same object as before if nothing has changed since."""

@@ -27,27 +27,27 @@ def state_of_shape(model: Model, positions: Tensor, directors: Tensor | None) ->
     _warn_of_other_unit(x.detach(), model)
     if model.in_plane is not None:
         model.in_plane.refuse_shape("target: positions", model.body.q_of(x), OUT_OF_PLANE)
-    at = model.frames.moved(model.rest_state(len(x)), model.body.q_of(x))
+    state = model.frames.moved(model.rest_state(len(x)), model.body.q_of(x))
     if directors is None:
-        return at
-    turned = _turned(at, _vectors_of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
-    if model.planar and bool((turned.detach().abs() > OUT_OF_PLANE).any()):
+        return state
+    angles = _angles_to(state, _vectors_of_robots("directors", "rod edges", directors, len(model.rod_edges), model))
+    if model.planar and bool((angles.detach().abs() > OUT_OF_PLANE).any()):
         raise InputError(
             "target: directors: the robot is planar, and its sections do not turn about their edges; leave "
             "the directors out, or build the robot with planar=False"
         )
-    others = turned.new_zeros(len(x), model.body.n_angles - turned.shape[1])
-    return at.replace(q=model.body.q_of(x, torch.cat([turned, others], dim=1)))
+    zeros = angles.new_zeros(len(x), model.body.n_angles - angles.shape[1])
+    return state.replace(q=model.body.q_of(x, torch.cat([angles, zeros], dim=1)))
 
 
 def _vectors_of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:
     """Return vectors (.., count, 3) of a target in the model's dtype; refuse other shapes and non-finite numbers."""
-    given = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
-    if tuple(given.shape[-2:]) != (count, 3) or given.dim() not in (2, 3):
-        raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(given.shape)}")
-    if not bool(torch.isfinite(given).all()):
+    tensor = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
+    if tuple(tensor.shape[-2:]) != (count, 3) or tensor.dim() not in (2, 3):
+        raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(tensor.shape)}")
+    if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"target: {label} hold numbers that are not finite")
-    return given
+    return tensor
 
 
 def _refuse_one_place(positions: Tensor, edges: np.ndarray) -> None:
@@ -78,13 +78,13 @@ def _warn_of_other_unit(positions: Tensor, model: Model) -> None:
         warn(f"target: positions: edges are {worst:.3g} times as long as at rest: are the positions in m?")
 
 
-def _turned(at: State, directors: Tensor) -> Tensor:
+def _angles_to(state: State, directors: Tensor) -> Tensor:
     """Return the angles (B, E) from the state's directors to the given ones (.., E, 3), about the edges [rad]."""
     count = directors.shape[-2]
-    own, axis = at.director[:, :count], at.tangent[:, :count]
-    wanted = directors.expand_as(own)
-    across = torch.linalg.cross(axis, wanted).norm(dim=-1)
-    if bool((lost := across <= ALONG * wanted.norm(dim=-1)).any()):
+    present, axis = state.director[:, :count], state.tangent[:, :count]
+    target = directors.expand_as(present)
+    across = torch.linalg.cross(axis, target).norm(dim=-1)
+    if bool((lost := across <= ALONG * target.norm(dim=-1)).any()):
         edge = int(lost.any(0).nonzero()[0])
         raise InputError(f"target: directors: that of rod edge {edge} is along the edge, or zero: it has no angle")
-    return signed_angle(own, wanted, axis)
+    return signed_angle(present, target, axis)

@@ -74,8 +74,8 @@ class Strains(nn.Module):
         elements: Mapping[str, Indices] | None = None,
     ):
         super().__init__()
-        given = without_aliases(fields, elements or {})
-        chosen = {name: chosen_elements(model, name, index, fields) for name, index in given.items()}
+        requested = without_aliases(fields, elements or {})
+        chosen = {name: chosen_elements(model, name, index, fields) for name, index in requested.items()}
         chosen = {name: index for name, index in chosen.items() if len(index)}
         if not chosen:
             raise InputError(f"fields: no strain of {', '.join(fields)} can change in this robot")
@@ -90,10 +90,10 @@ class Strains(nn.Module):
         self.register_buffer("_hinges", torch.as_tensor(hinges, device=model.device), persistent=False)
         self.terms = sorted({TERMS[ELEMENTS[name]] for name in chosen if name != "hinge_angle"})
         self._refuse_lost_curvatures(model)
-        rest = model.rest_state(1)
+        rest_state = model.rest_state(1)
         self.register_buffer("undeformed", torch.zeros(start, dtype=model.dtype, device=model.device))
         with torch.no_grad():
-            absolute = self._absolute(rest, model)[0]
+            absolute = self._absolute(rest_state, model)[0]
             for name, part in self.parts.items():
                 if name != "stretch":
                     self.undeformed[part] = absolute[part]
@@ -118,11 +118,11 @@ class Strains(nn.Module):
         """Return numbers by field as a vector (m,), infinite for others; "curvature" means kappa1 and kappa2."""
         vector = torch.full((self.size,), torch.inf, dtype=self.undeformed.dtype, device=self.undeformed.device)
         refuse_other_kind(label, values, Mapping, 'numbers by field, such as {"stretch": 0.5}')
-        for field, given in values.items():
-            known, value = self._controlled(field, label), real_number(given, f"{label}: {field}")
+        for field, number in values.items():
+            names, value = self._controlled(field, label), real_number(number, f"{label}: {field}")
             if not value >= 0:
                 raise InputError(f"{label}: {field}: expected 0 or more, got {value}")
-            for name in known:
+            for name in names:
                 vector[self.parts[name]] = value
         return vector
 
@@ -132,32 +132,32 @@ class Strains(nn.Module):
         "curvature" counts for kappa1 and kappa2. Refused are fields and elements that are not controlled, an element
         that occurs twice, and no elements at all.
         """
-        found = [
+        positions = [
             place
             for field, chosen in elements.items()
             for name in self._controlled(field, label)
             for place in self._places_in(name, chosen, label)
         ]
-        if not found:
+        if not positions:
             raise InputError(f"{label}: expected elements by field, got none; leave it out where all are meant")
-        if len(set(found)) < len(found):
+        if len(set(positions)) < len(positions):
             raise InputError(f"{label}: expected each element once, but fields have some in common")
-        return sorted(found)
+        return sorted(positions)
 
     def _controlled(self, field: str, label: str) -> list[str]:
         """Return the controlled fields that a field or alias stands for; refuse one without any."""
-        known = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
-        if not known:
+        names = [name for name in ALIASES.get(field, (field,)) if name in self.parts]
+        if not names:
             raise InputError(f"{label}: no field {field!r} is controlled; there are {', '.join(self.parts)}")
-        return known
+        return names
 
     def _places_in(self, name: str, chosen: Indices, label: str) -> list[int]:
         """Return the positions in the vector of elements of one field."""
-        kind, own = ELEMENTS[name], self.elements[name]
+        kind, controlled = ELEMENTS[name], self.elements[name]
         index = distinct_indices(chosen, self.counts[kind], f"{label}: {name}: {kind}")
-        if len(lost := np.setdiff1d(index, own)):
+        if len(lost := np.setdiff1d(index, controlled)):
             raise InputError(f"{label}: {name}: element {lost[0]} is not among those controlled")
-        return (self.parts[name].start + np.searchsorted(own, index)).tolist()
+        return (self.parts[name].start + np.searchsorted(controlled, index)).tolist()
 
     def refuse_another(self, model: Model) -> None:
         """Refuse a robot whose numbers of elements differ from those of the robot that these strains were made for.
@@ -205,8 +205,8 @@ class Strains(nn.Module):
             Vectors of other shapes, numbers that are not finite, an edge without length, edges that fold back on each
             other, a director along its edge; for a planar robot, a shape out of its plane and turned sections.
         """
-        at = state_of_shape(model, positions, directors)
-        strains = self.measured(at, model)
+        state = state_of_shape(model, positions, directors)
+        strains = self.measured(state, model)
         self._refuse_folded(strains.detach())
         if "twist" in self.parts:
             part, full = self.parts["twist"], 2 * torch.pi / self._voronoi(model, "twist")
@@ -243,31 +243,31 @@ class Strains(nn.Module):
 
     def natural(self, model: Model, batch: int, control: Control | None = None) -> Tensor:
         """Return the natural strains (B, m) relative to the undeformed shape: the control's, else the model's."""
-        given = Control() if control is None else control
-        own = model.natural_strains(batch).replace(**given.tensors())
-        found = []
+        set_control = Control() if control is None else control
+        natural = model.natural_strains(batch).replace(**set_control.tensors())
+        columns = []
         for name in self.parts:
             if name == "stretch":
-                found.append(self._natural_stretch(given, model, batch))
+                columns.append(self._natural_stretch(set_control, model, batch))
             else:
-                value = _natural(own, name)[:, self.index(name)]
-                found.append(value / self._voronoi(model, name) - self.undeformed[self.parts[name]])
-        return torch.cat(found, dim=1)
+                value = _natural_values(natural, name)[:, self.index(name)]
+                columns.append(value / self._voronoi(model, name) - self.undeformed[self.parts[name]])
+        return torch.cat(columns, dim=1)
 
     def set_by(self, strains: Tensor, control: Control, model: Model) -> Control:
         """Return a control with natural strains (B, m) set.
 
         Elements that are not among these keep the control's natural strains, or the model's.
         """
-        own = model.natural_strains(len(strains))
+        default = model.natural_strains(len(strains))
         changes: dict[str, Tensor] = {}
         if "stretch" in self.parts:
-            rest = _rest_length(model, len(strains))
-            value = rest[:, self.index("stretch")] * (1 + strains[:, self.parts["stretch"]])
-            changes["rest_length"] = _put(_or(control.rest_length, rest), self.index("stretch"), value)
+            lengths = _rest_length(model, len(strains))
+            value = lengths[:, self.index("stretch")] * (1 + strains[:, self.parts["stretch"]])
+            changes["rest_length"] = _put(_set_or_default(control.rest_length, lengths), self.index("stretch"), value)
         angles = {name: self._angle(strains, name, model) for name in self.parts if name != "stretch"}
         if "kappa1" in angles or "kappa2" in angles:
-            base = _or(control.natural_curvature, own.natural_curvature)
+            base = _set_or_default(control.natural_curvature, default.natural_curvature)
             columns = [
                 _put(base[..., k], self.index(name), angles[name]) if name in angles else base[..., k]
                 for k, name in enumerate(("kappa1", "kappa2"))
@@ -275,18 +275,18 @@ class Strains(nn.Module):
             changes["natural_curvature"] = torch.stack(columns, dim=-1)
         if "twist" in angles:
             changes["natural_twist"] = _put(
-                _or(control.natural_twist, own.natural_twist), self.index("twist"), angles["twist"]
+                _set_or_default(control.natural_twist, default.natural_twist), self.index("twist"), angles["twist"]
             )
         if "hinge_angle" in angles:
-            base = _or(control.natural_hinge_angle, own.natural_hinge_angle)
+            base = _set_or_default(control.natural_hinge_angle, default.natural_hinge_angle)
             changes["natural_hinge_angle"] = _put(base, self.index("hinge_angle"), angles["hinge_angle"])
         return control.replace(**changes)
 
-    def _natural_stretch(self, given: Control, model: Model, batch: int) -> Tensor:
+    def _natural_stretch(self, control: Control, model: Model, batch: int) -> Tensor:
         """Return the natural stretches (B, edges) by a control's rest lengths; zero where it sets none."""
-        if given.rest_length is None:
+        if control.rest_length is None:
             return self.undeformed.new_zeros(batch, len(self.elements["stretch"]))
-        return (given.rest_length / _rest_length(model, batch) - 1)[:, self.index("stretch")]
+        return (control.rest_length / _rest_length(model, batch) - 1)[:, self.index("stretch")]
 
     def _angle(self, strains: Tensor, name: str, model: Model) -> Tensor:
         """Return natural curvatures, twists or angles (B, elements) in the library's units."""
@@ -309,8 +309,8 @@ def _rest_length(model: Model, batch: int) -> Tensor:
     return stencil.rest_length.expand(batch, -1)
 
 
-def _or(given: Tensor | None, own: Tensor | None) -> Tensor:
-    value = own if given is None else given
+def _set_or_default(set_value: Tensor | None, default: Tensor | None) -> Tensor:
+    value = default if set_value is None else set_value
     assert value is not None  # the robot has such elements
     return value
 
@@ -320,10 +320,10 @@ def _put(base: Tensor, index: Tensor, values: Tensor) -> Tensor:
     return values if len(index) == base.shape[1] else base.index_copy(1, index, values)
 
 
-def _natural(own: Control, name: str) -> Tensor:
+def _natural_values(control: Control, name: str) -> Tensor:
     if name in ("kappa1", "kappa2"):
-        assert own.natural_curvature is not None
-        return own.natural_curvature[..., int(name == "kappa2")]
-    value = own.natural_twist if name == "twist" else own.natural_hinge_angle
+        assert control.natural_curvature is not None
+        return control.natural_curvature[..., int(name == "kappa2")]
+    value = control.natural_twist if name == "twist" else control.natural_hinge_angle
     assert value is not None
     return value

@@ -106,33 +106,33 @@ class Actuator(Action):
 
     def check(self, model: Model) -> None:
         """Refuse models without such strains, another number of the matrix's rows, columns that change no strain."""
-        own = natural_strain(self.field, model.body, model.terms, model.batch or 1)
-        if own is None:
+        natural = natural_strain(self.field, model.body, model.terms, model.batch or 1)
+        if natural is None:
             raise InputError(f"Actuator: this robot has no {self.field}")
         if self.field == "natural_hinge_angle":
             refuse_curvatures_without_angles(model.body, model.terms)
-        if len(self.matrix) != own[0].numel():
+        if len(self.matrix) != natural[0].numel():
             raise InputError(
-                f"Actuator({self.field}): matrix: expected {own[0].numel()} rows, got {len(self.matrix)}: one for each "
-                "element, of curvature one for kappa1 and one for kappa2 of each spring"
+                f"Actuator({self.field}): matrix: expected {natural[0].numel()} rows, got {len(self.matrix)}: one for "
+                "each element, of curvature one for kappa1 and one for kappa2 of each spring"
             )
         changes = np.concatenate([can_change(model, name) for name in FIELDS[self.field]])
-        still = ~(self.matrix.detach().cpu().numpy() != 0)[changes].any(0)
-        if still.any():
+        idle = ~(self.matrix.detach().cpu().numpy() != 0)[changes].any(0)
+        if idle.any():
             raise InputError(
-                f"Actuator({self.field}): matrix: column {int(np.flatnonzero(still)[0])} changes no strain: it is "
+                f"Actuator({self.field}): matrix: column {int(np.flatnonzero(idle)[0])} changes no strain: it is "
                 "zero, or acts where all is clamped, or out of a planar robot's plane, or twists one; leave it out"
             )
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with natural strains added to those that it sets, else to the model's."""
-        own = getattr(control, self.field)
-        if own is None:
-            own = natural_strain(self.field, model.body, model.terms, state.batch)
-        moved = numbers.to(own) @ self.matrix.to(own).t()
-        if own.dim() == 3:
-            moved = moved.view(own.mT.shape).mT
-        return control.replace(**{self.field: own + moved})
+        natural = getattr(control, self.field)
+        if natural is None:
+            natural = natural_strain(self.field, model.body, model.terms, state.batch)
+        change = numbers.to(natural) @ self.matrix.to(natural).t()
+        if natural.dim() == 3:
+            change = change.view(natural.mT.shape).mT
+        return control.replace(**{self.field: natural + change})
 
 
 class Constant(Action):
@@ -164,10 +164,10 @@ class Constant(Action):
         if self.name not in model.places:
             raise InputError(f"Constant: no constant {self.name!r}; there are: {', '.join(sorted(model.places))}")
         refuse_table(f"Constant({self.name})", model.places[self.name])
-        needed = math.prod(row_of(model.places[self.name]))
-        if needed != self.count:
+        entries = math.prod(row_of(model.places[self.name]))
+        if entries != self.count:
             raise InputError(
-                f"Constant({self.name}): count = {self.count}, but it has {needed} numbers here; give count={needed}"
+                f"Constant({self.name}): count = {self.count}, but it has {entries} numbers here; give count={entries}"
             )
         if _acts_on_nothing(model, self.name):
             raise InputError(
@@ -179,8 +179,8 @@ class Constant(Action):
             value = getattr(*place).new_tensor(bound)
             refuse_out_of_bounds(f"Constant({self.name}): {name}", place, value, {})
         force, attribute = place
-        pulled = force if isinstance(force, Tendons) and attribute == "pull" else None
-        if pulled is not None and (problem := pulled.problem_of_pull(torch.tensor(self.high, device="cpu"))):
+        tendons = force if isinstance(force, Tendons) and attribute == "pull" else None
+        if tendons is not None and (problem := tendons.problem_of_pull(torch.tensor(self.high, device="cpu"))):
             raise InputError(f"Constant({self.name}): high: {problem}")
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
@@ -222,9 +222,9 @@ class Held(Action):
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the dofs at their displaced positions."""
         rest = model.body.rest_q.expand(state.batch, -1)
-        held = state.q if control.clamped_q is None else control.clamped_q
+        clamped_q = state.q if control.clamped_q is None else control.clamped_q
         index = torch.as_tensor(self.dofs, device=state.q.device)
-        return control.replace(clamped_q=held.index_copy(1, index, rest[:, index] + numbers.to(rest)))
+        return control.replace(clamped_q=clamped_q.index_copy(1, index, rest[:, index] + numbers.to(rest)))
 
 
 class Force(Action):
@@ -276,12 +276,12 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
         return False
     state = trial_state(model.body, model.frames, model.batch or 1)
     state = state.replace(internal=model.rest_state(state.batch).internal)
-    own, found = getattr(body, attribute), []
-    for size in (own, 1.5 * own + 0.1 * (own == 0)):
+    default, accelerations = getattr(body, attribute), []
+    for size in (default, 1.5 * default + 0.1 * (default == 0)):
         with model.lock, Values({place: size}).in_place():
             force = model.mechanics.force(model.start_step(state), state.q, state.velocity, state.time)
-            found.append(model.mechanics.inertia.solved(force, model.unknowns))
-    return torch.equal(*found)
+            accelerations.append(model.mechanics.inertia.solved(force, model.unknowns))
+    return torch.equal(*accelerations)
 
 
 def refuse_hidden(actions: Sequence[Action]) -> None:
@@ -299,21 +299,21 @@ def refuse_no_length(actions: Sequence[Action], model: Model) -> None:
     actuators = [action for action in actions if isinstance(action, Actuator) and action.field == "rest_length"]
     if not actuators:
         return
-    own = natural_strain("rest_length", model.body, model.terms, model.batch or 1)
-    assert own is not None
-    least = own.detach().amin(0)
+    lengths = natural_strain("rest_length", model.body, model.terms, model.batch or 1)
+    assert lengths is not None
+    least = lengths.detach().amin(0)
     for action in actions:
         if isinstance(action, Constant) and action.name == "stretch.rest_length":
             least = torch.full_like(least, action.low)
     for actuator in actuators:
-        matrix = actuator.matrix.detach().to(own)
+        matrix = actuator.matrix.detach().to(lengths)
         least = least + torch.minimum(matrix * actuator.low, matrix * actuator.high).sum(1)
     if bool((least <= 0).any()):
         edge = int(least.argmin())
         raise InputError(
             f"Actuator(rest_length): low, high: expected bounds that leave each edge a length above 0, also along with "
-            f"the other actions, but edge {edge} of {float(own[:, edge].min()):g} m may get {float(least[edge]):g} m; "
-            "give a narrower range"
+            f"the other actions, but edge {edge} of {float(lengths[:, edge].min()):g} m may get "
+            f"{float(least[edge]):g} m; give a narrower range"
         )
 
 
@@ -328,7 +328,7 @@ def controlled(
     """
     parts = list(zip(actions, action.split([part.count for part in actions], dim=1), strict=True))
     control = Control(values=constants)
-    for part, own in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
+    for part, entries in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
         with model.lock, model.values_of(control).in_place():
-            control = part.added(control, own, state, model)
+            control = part.added(control, entries, state, model)
     return control

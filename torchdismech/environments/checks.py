@@ -38,13 +38,13 @@ def noted_in_errors(what: str) -> Iterator[None]:
 
 def in_dtype(what: str, numbers: Tensor, dtype: torch.dtype) -> Tensor:
     """Return numbers (B, ..) in the dtype of a learner; refuse numbers that it cannot hold."""
-    found = numbers.to(dtype)
+    converted = numbers.to(dtype)
     if dtype != numbers.dtype:
-        odd = ~torch.isfinite(found)
+        odd = ~torch.isfinite(converted)
         if bool(odd.any()):
             number = float(numbers[odd][0])
             raise InputError(f"{what}: expected numbers that {dtype} has, got {number:g}; scale it in the task")
-    return found
+    return converted
 
 
 def refuse_other_than_tensor(what: str, value: object) -> None:
@@ -62,13 +62,13 @@ def refuse_not_finite(what: str, value: Tensor) -> None:
 
 def seeds_of_robots(seed: Any, batch: int) -> list[int]:
     """Return a seed for each robot: seed + k from a whole number, or those of a list of `batch`; refuse all else."""
-    given = seed.tolist() if isinstance(seed, np.ndarray | Tensor) else seed
-    each = list(given) if isinstance(given, Sequence) else [given]
-    if isinstance(given, Sequence) and len(each) != batch:
-        raise InputError(f"seed: expected one for each of {batch} robots, got {len(each)}")
-    if not all(isinstance(k, Integral) and -SEEDS <= int(k) < SEEDS - batch for k in each):
+    seeds = seed.tolist() if isinstance(seed, np.ndarray | Tensor) else seed
+    listed = list(seeds) if isinstance(seeds, Sequence) else [seeds]
+    if isinstance(seeds, Sequence) and len(listed) != batch:
+        raise InputError(f"seed: expected one for each of {batch} robots, got {len(listed)}")
+    if not all(isinstance(k, Integral) and -SEEDS <= int(k) < SEEDS - batch for k in listed):
         raise InputError(f"seed: expected a whole number of 64 bits, or one for each robot, got {seed!r}")
-    return [int(k) for k in each] if isinstance(given, Sequence) else [int(each[0]) + k for k in range(batch)]
+    return [int(k) for k in listed] if isinstance(seeds, Sequence) else [int(listed[0]) + k for k in range(batch)]
 
 
 def refuse_other_than_mask(what: str, robots: Tensor, batch: int) -> None:

@@ -60,20 +60,20 @@ class Draws:
             raise InputError(f"Draws.normal: deviation: expected 0 or more, got {deviation:g}")
         # by Box and Muller's transform, as `control.noise.normal`
         first, second = (self._between("normal", 0.0, 1.0, count) for _ in range(2))
-        drawn = mean + deviation * torch.sqrt(-2 * first.log()) * torch.cos(2 * math.pi * second)
-        return drawn.to(self.dtype)
+        numbers = mean + deviation * torch.sqrt(-2 * first.log()) * torch.cos(2 * math.pi * second)
+        return numbers.to(self.dtype)
 
     def _between(self, what: str, low: float, high: float, count: int | None) -> Tensor:
         """Return the uniform numbers of the next call, in float64."""
         self._calls += 1
         number = 1 if count is None else whole_number(count, f"Draws.{what}: count")
-        drawn = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), number)
-        drawn = low + (high - low) * drawn
-        return drawn[:, 0] if count is None else drawn
+        numbers = uniform(self.seed, self.episode, self.episode.new_full(self.episode.shape, self._calls), number)
+        numbers = low + (high - low) * numbers
+        return numbers[:, 0] if count is None else numbers
 
 
-def _finite(name: str, given: float) -> float:
-    number = real_number(given, f"Draws.{name}")
+def _finite(name: str, value: float) -> float:
+    number = real_number(value, f"Draws.{name}")
     if not math.isfinite(number):
         raise InputError(f"Draws.{name}: expected a finite number, got {number:g}")
     return number

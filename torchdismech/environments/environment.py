@@ -112,7 +112,7 @@ class Environment:
         allow_code : whether the file that magnetic.python names may run.
         options : further arguments of `Environment`, except `batch`, which the scene gives.
         """
-        from torchdismech.environments.anew import DrawnAnew, drawn_constants
+        from torchdismech.environments.randomized import RandomizedConstants, drawn_constants
         from torchdismech.environments.scenes import refuse_moving, with_constants
         from torchdismech.io.scene import load_scene
 
@@ -129,11 +129,11 @@ class Environment:
             raise InputError(f'{scene}: an environment needs a scene that moves in time, not integrator = "static"')
         horizon = max(setup.steps // steps, 1) if horizon is None else horizon
         if anew:
-            task = with_constants(task, DrawnAnew(loaded))
+            task = with_constants(task, RandomizedConstants(loaded))
         environment = cls(setup.model, setup.integrator, task, setup.state.batch, horizon=horizon, **options)
-        if task.set_by_actions and (hidden := sorted(task.set_by_actions & drawn_constants(loaded))):
+        if task.set_by_actions and (overridden := sorted(task.set_by_actions & drawn_constants(loaded))):
             raise InputError(
-                f"{scene}: [batch.randomize] draws {hidden[0]}, and an action sets it, which hides what is drawn: "
+                f"{scene}: [batch.randomize] draws {overridden[0]}, and an action sets it, which hides what is drawn: "
                 "leave out one of them"
             )
         return environment
@@ -176,17 +176,17 @@ class Environment:
                 raise InputError(f"Task.goal: {name}: expected ({self.batch}, ...), got {tuple(value.shape)}")
             refuse_not_finite(f"Task.goal: {name}", value)
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
-        each = {name: value if value.dim() else value.expand(self.batch, 1) for name, value in constants.items()}
-        return Episodes(self.integrator.started(state), goal, each, seed, episode, torch.zeros_like(seed))
+        rows = {name: value if value.dim() else value.expand(self.batch, 1) for name, value in constants.items()}
+        return Episodes(self.integrator.started(state), goal, rows, seed, episode, torch.zeros_like(seed))
 
     def observed(self, at: Episodes) -> Tensor:
         """Return the task's observations (B, k)."""
-        seen = []
+        parts = []
         with self._with_constants_of(at):
             for k, observe in enumerate(self.task.observations):
                 with noted_in_errors(f"Task.observations[{k}]"):
-                    seen.append(observe(self.model, at.state, at.goal))
-        for k, part in enumerate(seen):
+                    parts.append(observe(self.model, at.state, at.goal))
+        for k, part in enumerate(parts):
             if callable(part) and not isinstance(part, Tensor):
                 raise InputError(
                     f"Task.observations[{k}]: expected a tensor ({self.batch}, k), got a function: what stands there "
@@ -195,9 +195,9 @@ class Environment:
             refuse_other_than_tensor(f"Task.observations[{k}]", part)
             if part.dim() != 2 or len(part) != self.batch:
                 raise InputError(f"Task.observations[{k}]: expected ({self.batch}, k), got {tuple(part.shape)}")
-        observation = torch.cat(seen, 1)
+        observation = torch.cat(parts, 1)
         if not bool(torch.isfinite(observation).all()):
-            for k, part in enumerate(observation.split([part.shape[1] for part in seen], 1)):
+            for k, part in enumerate(observation.split([part.shape[1] for part in parts], 1)):
                 refuse_not_finite(f"Task.observations[{k}]", part)
         return observation
 
@@ -220,8 +220,8 @@ class Environment:
         action = action.to(at.state.q).clamp(self.low, self.high)
         state, status = self._stepped(at, action, running)
         good = status == int(Status.CONVERGED)
-        own, step = _differentiated(at, state, action, good)
-        reward, ends = self._judged(own, step, good)
+        before, step = _without_failed_gradients(at, state, action, good)
+        reward, ends = self._judged(before, step, good)
         goes_on = good if ends is None else good & ~ends
         after = replaced(at, state=state, actions=at.actions + running)
         terminated, truncated = running & ~goes_on, goes_on & (after.actions >= self.horizon)
@@ -262,8 +262,8 @@ class Environment:
         """Return the states after the steps of an action, and the status (B,) of each robot."""
         many = stepper_of_many(self.integrator) if all(part.holds for part in self.task.actions) else None
         if many is not None and self.steps > 1:
-            state, went = many.steps(self.model, at.state, self.steps, self._control(at, action, at.state), running)
-            return state, torch.where(running, went.status, int(Status.STOPPED))
+            state, several = many.steps(self.model, at.state, self.steps, self._control(at, action, at.state), running)
+            return state, torch.where(running, several.status, int(Status.STOPPED))
         state, good = at.state, running
         status = torch.where(running, int(Status.CONVERGED), int(Status.STOPPED))
         for _ in range(self.steps):
@@ -366,7 +366,7 @@ def _drawn(
     return dict(drawn)
 
 
-def _differentiated(at: Episodes, state: State, action: Tensor, good: Tensor) -> tuple[Episodes, Step]:
+def _without_failed_gradients(at: Episodes, state: State, action: Tensor, good: Tensor) -> tuple[Episodes, Step]:
     """Return the episodes before a step, and the step, both detached for robots that are not `good` (B,).
 
     The reward of those is zero. But its gradient would be NaN, zero times infinity, where the task's formula has an

@@ -42,19 +42,21 @@ class Episodes:
 
     def detach(self) -> Episodes:
         """Return a copy that is detached from autograd."""
-        goal, constants = ({name: value.detach() for name, value in own.items()} for own in (self.goal, self.constants))
+        goal, constants = (
+            {name: value.detach() for name, value in tensors.items()} for tensors in (self.goal, self.constants)
+        )
         return dataclasses.replace(self, state=self.state.detach(), goal=goal, constants=constants)
 
     def merged(self, other: Episodes, take: Tensor) -> Episodes:
         """Return a copy in which the robots of `take` (B,) bool are those of `other`."""
 
-        def each(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        def merged(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
             return {name: where_rows(take, theirs[name], value) for name, value in mine.items()}
 
         return Episodes(
             self.state.merged(other.state, take),
-            each(self.goal, other.goal),
-            each(self.constants, other.constants),
+            merged(self.goal, other.goal),
+            merged(self.constants, other.constants),
             torch.where(take, other.seed, self.seed),
             torch.where(take, other.episode, self.episode),
             torch.where(take, other.actions, self.actions),

@@ -73,11 +73,11 @@ class VectorRobotEnv(VectorEnv):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take actions (num_envs, k); return observations, rewards, terminations, truncations and infos."""
-        anew = self.environment.ended
+        ended = self.environment.ended
         outcome = self.environment.step(torch.as_tensor(np.asarray(actions), device=self._device), idle=self._autoreset)
         observation = outcome.observation
-        if self._autoreset and bool(anew.any()):
-            observation = self.environment.reset(anew)
+        if self._autoreset and bool(ended.any()):
+            observation = self.environment.reset(ended)
         return _array(observation), *_flags(outcome), {"status": outcome.status.cpu().numpy()}
 
     @property

@@ -45,8 +45,8 @@ def contact(*names: str) -> Observation:
 class _AtNodes:
     """Observation of the vectors (B, N, 3) of a state at some nodes, or at all, as (B, 3 k)."""
 
-    def __init__(self, called: str, vectors: str, nodes: Indices | None):
-        self._called, self._vectors, self._nodes = called, vectors, nodes
+    def __init__(self, name: str, vectors: str, nodes: Indices | None):
+        self._name, self._vectors, self._nodes = name, vectors, nodes
         self._among: dict[int, np.ndarray] = {}  # checked indices, by the number of nodes of a robot
 
     def __call__(self, model: Model, state: State, goal: Goal) -> Tensor:
@@ -55,7 +55,7 @@ class _AtNodes:
             return vectors.flatten(1)
         count = vectors.shape[1]
         if count not in self._among:
-            self._among[count] = checked_indices(self._nodes, count, f"observations.{self._called}: nodes")
+            self._among[count] = checked_indices(self._nodes, count, f"observations.{self._name}: nodes")
         return vectors.index_select(1, torch.as_tensor(self._among[count], device=vectors.device)).flatten(1)
 
 
@@ -74,9 +74,11 @@ def _refuse_no_names(what: str, such: str, names: Sequence[object]) -> None:
         raise InputError(f"observations.{what}: expected names, such as {what}({such!r}), got none")
 
 
-def _named(what: str, found: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
+def _named(what: str, values: Mapping[str, Tensor], names: Sequence[str]) -> list[Tensor]:
     """Return the tensors with these names; refuse an unknown name, listing the known ones."""
     for name in names:
-        if not isinstance(name, str) or name not in found:
-            raise InputError(f"observations.{what}: no {name!r} in this robot; there are: {', '.join(found) or 'none'}")
-    return [found[name] for name in names]
+        if not isinstance(name, str) or name not in values:
+            raise InputError(
+                f"observations.{what}: no {name!r} in this robot; there are: {', '.join(values) or 'none'}"
+            )
+    return [values[name] for name in names]

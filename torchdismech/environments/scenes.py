@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from torchdismech.environments.anew import DrawnAnew
 from torchdismech.environments.draws import Draws
+from torchdismech.environments.randomized import RandomizedConstants
 from torchdismech.environments.task import Task
 from torchdismech.errors import InputError
 from torchdismech.io.scene import Scene
@@ -35,13 +35,13 @@ def refuse_moving(scene: Scene) -> None:
                 )
 
 
-def with_constants(task: Task, further: DrawnAnew) -> Task:
-    """Return a task that also draws the constants of `further`; refuse those that it draws itself."""
+def with_constants(task: Task, randomized: RandomizedConstants) -> Task:
+    """Return a task that also draws the constants of `randomized`; refuse those that it draws itself."""
 
-    def both(model: Model, draws: Draws) -> dict[str, Tensor]:
-        own = {} if task.constants is None else dict(task.constants(model, draws))
-        if twice := sorted(own.keys() & set(further.names)):
+    def both_constants(model: Model, draws: Draws) -> dict[str, Tensor]:
+        constants = {} if task.constants is None else dict(task.constants(model, draws))
+        if twice := sorted(constants.keys() & set(randomized.names)):
             raise InputError(f"Task.constants: {twice[0]} is drawn by the scene, too: leave out one of them")
-        return own | further(model, draws)
+        return constants | randomized(model, draws)
 
-    return dataclasses.replace(task, constants=both)
+    return dataclasses.replace(task, constants=both_constants)

@@ -17,7 +17,7 @@ from torchdismech.model import Model
 from torchdismech.model.constants import CONTACT_RADII
 from torchdismech.values import Place, every_module, per_robot
 
-__all__ = ["DrawnAnew", "drawn_constants"]
+__all__ = ["RandomizedConstants", "drawn_constants"]
 
 
 def drawn_constants(scene: Scene) -> set[str]:
@@ -25,16 +25,16 @@ def drawn_constants(scene: Scene) -> set[str]:
 
     They depend on numbers drawn from a distribution, or on lists of `values` that differ from robot to robot.
     """
-    one, other = _drawn_twice(scene)
-    found = {place for place, differs in _compared(one, other) if differs}
-    own = per_robot(one)
-    for (place, tensor), axis in zip(own, own.axes(), strict=True):
+    first, second = _models_of_two_episodes(scene)
+    places = {place for place, differs in _compared(first, second) if differs}
+    values = per_robot(first)
+    for (place, tensor), axis in zip(values, values.axes(), strict=True):
         if axis is not None and not torch.equal(tensor, tensor.narrow(axis, 0, 1).expand_as(tensor)):
-            found.add(place)
-    return {name for name, place in one.places.items() if place in found}
+            places.add(place)
+    return {name for name, place in first.places.items() if place in places}
 
 
-class DrawnAnew:
+class RandomizedConstants:
     """The constants of a scene's robots, for `Task.constants`: [batch.randomize] draws again for each episode.
 
     A number of a scene, such as a radius, may determine many constants. So the scene's robots are built with the
@@ -57,13 +57,13 @@ class DrawnAnew:
         drawn = {name: d for name, d in scene.document.batch.randomize.items() if d.values is None}
         if not drawn:
             raise InputError(f"{scene.path}: anew: [batch.randomize] has no distribution to draw from")
-        one, other = _drawn_twice(scene)
-        names = {place: name for name, place in one.places.items()}
+        first, second = _models_of_two_episodes(scene)
+        names = {place: name for name, place in first.places.items()}
         self.names = []
-        for (module, attribute), differs in _compared(one, other):
+        for (module, attribute), differs in _compared(first, second):
             if differs and (module, attribute) in names:
                 self.names.append(names[module, attribute])
-            elif differs and not (attribute in CONTACT_RADII and one.contact.none):
+            elif differs and not (attribute in CONTACT_RADII and first.contact.none):
                 raise InputError(
                     f"{scene.path}: anew: {', '.join(drawn)}: change {attribute} of {type(module).__name__}, which is "
                     "set when robots are built; leave out what changes it, such as radii of robots that touch something"
@@ -71,28 +71,28 @@ class DrawnAnew:
 
     def __call__(self, model: Model, draws: Draws) -> dict[str, Tensor]:
         """Return the values (B, ...) of the constants by name, for the episodes of `draws`."""
-        built = _built(self.scene, draws)
-        return {name: getattr(*built.places[name]) for name in self.names}
+        drawn = _model_of(self.scene, draws)
+        return {name: getattr(*drawn.places[name]) for name in self.names}
 
 
-def _drawn_twice(scene: Scene) -> tuple[Model, Model]:
+def _models_of_two_episodes(scene: Scene) -> tuple[Model, Model]:
     """Return the scene's robots with the numbers of two episodes: tensors that differ depend on what is drawn."""
     seed, episode = torch.zeros(2, scene.batch, dtype=torch.int64, device="cpu")
-    return _built(scene, Draws(seed, episode)), _built(scene, Draws(seed, episode + 1))
+    return _model_of(scene, Draws(seed, episode)), _model_of(scene, Draws(seed, episode + 1))
 
 
-def _built(scene: Scene, draws: Draws) -> Model:
+def _model_of(scene: Scene, draws: Draws) -> Model:
     """Return the scene's robots with numbers that `draws` gives for the episodes."""
 
     def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
-        own = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
+        draws_of_name = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
         while True:
-            yield _of(distribution, own).cpu().numpy()
+            yield _drawn_from(distribution, draws_of_name).cpu().numpy()
 
     return build_model(scene.redrawn(sampled), compile=False)
 
 
-def _of(distribution: Distribution, draws: Draws) -> Tensor:
+def _drawn_from(distribution: Distribution, draws: Draws) -> Tensor:
     """Return numbers (B,) drawn from a distribution."""
     if distribution.uniform is not None:
         low, high = distribution.uniform
@@ -105,10 +105,10 @@ def _of(distribution: Distribution, draws: Draws) -> Tensor:
     return draws.normal(mean, deviation)
 
 
-def _compared(one: Model, other: Model) -> Iterator[tuple[Place, bool]]:
+def _compared(first: Model, second: Model) -> Iterator[tuple[Place, bool]]:
     """Yield the place of each tensor of a model, and whether its value differs in another model of the same kind."""
-    for module, twin in zip(every_module(one), every_module(other), strict=True):
-        for own in (module._parameters, module._buffers):
-            for name, tensor in own.items():
+    for module, twin in zip(every_module(first), every_module(second), strict=True):
+        for tensors in (module._parameters, module._buffers):
+            for name, tensor in tensors.items():
                 if tensor is not None:
                     yield (module, name), not torch.equal(tensor, getattr(twin, name))
