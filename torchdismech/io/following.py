@@ -51,7 +51,7 @@ def scene_paths(
 
 def paths_table(path: EquilibriumPath) -> str:
     """Return a text table of the first robots' paths: where each turns, ceases to be stable and ends."""
-    rows = [HEADER, *(_told(path, robot) for robot in range(min(SHOWN, len(path.points))))]
+    rows = [HEADER, *(_printed_row(path, robot) for robot in range(min(SHOWN, len(path.points))))]
     return printed_table(rows, len(path.points), SHOWN)
 
 
@@ -86,7 +86,7 @@ def is_table_of_points(path: Path) -> bool:
     return begins_with(path, (",".join(POINTS) + "\n").encode())
 
 
-def _told(path: EquilibriumPath, robot: int) -> list[str]:
+def _printed_row(path: EquilibriumPath, robot: int) -> list[str]:
     """Return the cells of a robot's row in the printed table, in the order of `HEADER`."""
     count, limits = int(path.points[robot]), [f"{value:.5g}" for value in path.limits(robot).tolist()]
     factors, unstable = path.load_factor[:count, robot], "unknown"
@@ -106,5 +106,5 @@ def _points(path: EquilibriumPath, node: int, position: Tensor) -> Iterator[list
         for k in range(count):
             numbers = [values[k, robot].item() for values in (path.load_factor, path.slope, path.length)]
             minimum = "" if path.stable is None else str(int(path.stable[k, robot]))
-            place = position[k, robot].tolist()
-            yield [str(robot), str(k), *map(repr, numbers), minimum, str(node), *map(repr, place)]
+            xyz = position[k, robot].tolist()
+            yield [str(robot), str(k), *map(repr, numbers), minimum, str(node), *map(repr, xyz)]

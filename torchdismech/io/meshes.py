@@ -259,10 +259,10 @@ def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
 
 def _refuse_cut_stl(path: Path, content: bytes) -> None:
     """Refuse a binary stl file that is shorter than it declares: trimesh would call it a broken text file."""
-    said = int.from_bytes(content[80:84], "little")
-    if b"\0" in content and len(content) < 84 + 50 * said:  # no text holds a byte that is zero
+    stated = int.from_bytes(content[80:84], "little")
+    if b"\0" in content and len(content) < 84 + 50 * stated:  # no text holds a byte that is zero
         raise InputError(
-            f"{path}: the file says it has {said} triangles, which take {84 + 50 * said} bytes, and has "
+            f"{path}: the file says it has {stated} triangles, which take {84 + 50 * stated} bytes, and has "
             f"{len(content)}: it is cut off"
         )
 

@@ -49,15 +49,15 @@ def scene_modes(scene: Scene, setup: Setup, count: int, settle: bool) -> Modes:
     return modes(model, state, count, control)
 
 
-def modes_table(model: Model, found: Modes) -> str:
+def modes_table(model: Model, result: Modes) -> str:
     """Return the modes of the first `SHOWN` robots as a text table."""
-    rows = [HEADER, *(row for row in _rows(model, found, "{:.5g}") if int(row[0]) < SHOWN)]
-    return printed_table(rows, len(found.eigenvalue), SHOWN)
+    rows = [HEADER, *(row for row in _rows(model, result, "{:.5g}") if int(row[0]) < SHOWN)]
+    return printed_table(rows, len(result.eigenvalue), SHOWN)
 
 
-def write_modes(model: Model, found: Modes, path: Path) -> None:
+def write_modes(model: Model, result: Modes, path: Path) -> None:
     """Write the modes of all robots as CSV: a header, then a row for each mode, all digits of the numbers."""
-    write_table(path, [HEADER, *_rows(model, found, "{!r}")])
+    write_table(path, [HEADER, *_rows(model, result, "{!r}")])
 
 
 def is_table_of_modes(path: Path) -> bool:
@@ -65,12 +65,14 @@ def is_table_of_modes(path: Path) -> bool:
     return begins_with(path, (",".join(HEADER) + "\n").encode())
 
 
-def _rows(model: Model, found: Modes, form: str) -> Iterator[list[str]]:
+def _rows(model: Model, result: Modes, form: str) -> Iterator[list[str]]:
     """Yield the cells, in the order of `HEADER`, of each mode of each robot; `form` formats the numbers."""
-    numbers = (torch.stack([found.frequency, found.damping_ratio, found.growth_rate], dim=-1) + 0.0).tolist()  # no -0
-    for robot, of_modes in enumerate(numbers):
-        for mode, values in enumerate(of_modes):
-            where = _largest_motion(model, found.shape[robot, mode])
+    numbers = (
+        torch.stack([result.frequency, result.damping_ratio, result.growth_rate], dim=-1) + 0.0
+    ).tolist()  # no -0
+    for robot, numbers_of_robot in enumerate(numbers):
+        for mode, values in enumerate(numbers_of_robot):
+            where = _largest_motion(model, result.shape[robot, mode])
             yield [str(robot), str(mode), *(form.format(value) for value in values), where]
 
 

@@ -43,14 +43,14 @@ def summary(trajectory: Trajectory, first_step: int, wall: float, path: Path, co
     wall : time that the steps after `first_step` took [s].
     compiled : whether steps were compiled, which the wall time includes.
     """
-    new = trajectory.step > first_step
+    new_rows = trajectory.step > first_step
     counts = trajectory.step.diff(prepend=trajectory.step[:1])[:, None]  # (T, 1) steps from the row before to each row
     good = trajectory.status == 0
-    stepped = (counts * good)[new].sum().item()
-    iterations = (trajectory.iterations * good)[new].sum().item() / max(stepped, 1)
+    stepped = (counts * good)[new_rows].sum().item()
+    iterations = (trajectory.iterations * good)[new_rows].sum().item() / max(stepped, 1)
     moved = (trajectory.positions[-1, :, -1] - trajectory.positions[0, :, -1]).norm(dim=-1)
     remarks = [f"for the steps from {first_step}"] * bool(first_step) + ["compiling included"] * compiled
-    most = trajectory.iterations_max[new].max().item()
+    most = trajectory.iterations_max[new_rows].max().item()
     batch, nodes = trajectory.positions.shape[1:3]
     return {
         "simulated time": f"{trajectory.time[-1].item():g} s in {trajectory.step[-1].item()} steps",
@@ -87,11 +87,11 @@ def what_will_run(
         steps = f"{simulation.integrator}, {scene.steps} steps of {simulation.dt:g} s"
     frames = 1 + -(-scene.steps // document.output.every)
     at_once = chunk_size(model, scene.batch, integrator)
-    whole = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
+    stepped = "the batch" if at_once == scene.batch else f"{at_once} robots, as many as are stepped at a time"
     strains = sum(term.stencil.count * len(term.stencil.strains) for term in model.terms)
-    asked = strains * document.output.strains + 6 * len(model.body.clamps) * document.output.reactions
-    of_nodes = (6 if model.contact.none else 9) * nodes  # positions, velocities, and forces of contacts
-    stored = 8 * frames * scene.batch * (of_nodes + model.body.n_angles + asked)
+    requested = strains * document.output.strains + 6 * len(model.body.clamps) * document.output.reactions
+    node_numbers = (6 if model.contact.none else 9) * nodes  # positions, velocities, and forces of contacts
+    bytes_stored = 8 * frames * scene.batch * (node_numbers + model.body.n_angles + requested)
     return {
         "scene": str(scene.path),
         "robots": f"{scene.batch}, {'planar' if document.robot.planar else 'in space'}, on {model.device}",
@@ -102,19 +102,19 @@ def what_will_run(
         "springs": str(len(model.springs)),
         "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_across}",
         "clamps": _clamps(model),
-        "start": _beginning(scene),
+        "start": _initial_words(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
-        "controller": _closed_by(scene, controller),
+        "controller": _controller_words(scene, controller),
         "integrator": steps,
         "terms": _terms(model),
         "kernels": _kernels(scene, model, integrator, state),
         "solver": model.solvers.of(at_once).describe(),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, state, at_once):.3g} ms a robot to factor and solve, measured",
-        "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {whole}",
-        "file": f"{frames} frames, about {size_of(stored)}",
+        "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {stepped}",
+        "file": f"{frames} frames, about {size_of(bytes_stored)}",
         "drawn": ", ".join(_drawn_range(name, values) for name, values in scene.randomized.items()) or "nothing",
     }
 
@@ -124,20 +124,20 @@ def _bodies(model: Model) -> str:
     count = model.body.parts()
     if count == 1:
         return "1"
-    said = [model.body.said_of_part(k) for k in range(min(count, MOST_PARTS))]
+    parts = [model.body.said_of_part(k) for k in range(min(count, MOST_PARTS))]
     more = [f"and {count - MOST_PARTS} more"] if count > MOST_PARTS else []
-    return f"{count} that no edge joins: {', '.join([*said, *more])}"
+    return f"{count} that no edge joins: {', '.join([*parts, *more])}"
 
 
 def _clamps(model: Model) -> str:
     """Return in words which nodes each clamp holds, so that a node which its box has missed is seen."""
-    held = [clamp.nodes.tolist() for clamp in model.body.clamps]
-    said = [f"clamp{k} ({len(nodes)} nodes: {listed(nodes)})" for k, nodes in enumerate(held[:MOST_PARTS])]
-    more = [f"and {len(held) - MOST_PARTS} more"] if len(held) > MOST_PARTS else []
-    return ", ".join([*said, *more]) or "none"
+    node_lists = [clamp.nodes.tolist() for clamp in model.body.clamps]
+    clamps = [f"clamp{k} ({len(nodes)} nodes: {listed(nodes)})" for k, nodes in enumerate(node_lists[:MOST_PARTS])]
+    more = [f"and {len(node_lists) - MOST_PARTS} more"] if len(node_lists) > MOST_PARTS else []
+    return ", ".join([*clamps, *more]) or "none"
 
 
-def _beginning(scene: Scene) -> str:
+def _initial_words(scene: Scene) -> str:
     """Return in words where the robots begin, and whether they move there."""
     table = scene.document.initial
     if table is None:
@@ -179,8 +179,9 @@ def _terms(model: Model) -> str:
     state, elastic = model.rest_state(model.batch or 1), model.mechanics.layout.elastic
     loops = set(elastic.loops(dofs_of(state.q), model.mechanics.term_constants(state, Control(), None)))
     names = [term.name for term in elastic.terms]
-    said = {"by code of their own": [n for n in names if n in loops], "by torch": [n for n in names if n not in loops]}
-    return "; ".join(f"{', '.join(found)} {how}" for how, found in said.items() if found) or "none"
+    by_code, by_torch = [n for n in names if n in loops], [n for n in names if n not in loops]
+    groups = {"by code of their own": by_code, "by torch": by_torch}
+    return "; ".join(f"{', '.join(group)} {how}" for how, group in groups.items() if group) or "none"
 
 
 def _recording(model: Model) -> str:
@@ -190,7 +191,7 @@ def _recording(model: Model) -> str:
     return f"recorded as CUDA graphs{'' if has_own_terms(model) else ' where they are compiled'}"
 
 
-def _closed_by(scene: Scene, controller: Controller | None) -> str:
+def _controller_words(scene: Scene, controller: Controller | None) -> str:
     """Return the controller in words; of controller.python only the name, as a check does not run the file."""
     table = scene.document.controller
     if table is None:
@@ -218,14 +219,14 @@ def _over_time(scene: Scene) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _said_of(table: ObstacleTable) -> str:
+def _obstacle_words(table: ObstacleTable) -> str:
     """Return in words an obstacle's shape and contact law, whether it moves, and the spacing of the contact points."""
     moving = [] if table.at_rest else ["moving"]
     points = [f"points {table.spacing:g} m apart"] if isinstance(table, Bounded) and table.spacing is not None else []
-    return ", ".join([table.shape, *_law_of(table), *moving, *points])
+    return ", ".join([table.shape, *_law_words(table), *moving, *points])
 
 
-def _law_of(table: LawOfObstacles) -> list[str]:
+def _law_words(table: LawOfObstacles) -> list[str]:
     """Return the contact response, and words for friction along rods and for rolling, if the table has them."""
     along = [table.forward_friction, table.backward_friction] != [None, None]
     return [table.response, *(["friction along rods"] if along else []), *(["rods roll"] if table.rolling else [])]
@@ -236,10 +237,10 @@ def _contact(scene: Scene, model: Model) -> str:
     document = scene.document
     if not document.contacts:
         return "none"
-    floor = [f"floor ({', '.join(_law_of(document.floor))})"] if document.floor is not None else []
-    obstacles = [f"{obstacle_name(k, table)} ({_said_of(table)})" for k, table in enumerate(document.obstacle)]
-    own = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
-    parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, own, strict=True)]
+    floor = [f"floor ({', '.join(_law_words(document.floor))})"] if document.floor is not None else []
+    obstacles = [f"{obstacle_name(k, table)} ({_obstacle_words(table)})" for k, table in enumerate(document.obstacle)]
+    tables = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
+    parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, tables, strict=True)]
     radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])
     return "; ".join(
         [
@@ -266,9 +267,9 @@ def _factor_time(model: Model, state: State, batch: int) -> float:
     solver, rhs = model.solvers.of(batch), torch.ones_like(part.q[:, model.unknowns.index])
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         solver.factor(values).solve(rhs)[0, 0].item()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     return min(times) / batch
 
 

@@ -62,23 +62,23 @@ def earlier_run(scene: Scene, setup: Setup, path: Path, rows: slice, force: bool
     InputError
         The run is of another scene or robot, its state does not fit, it has all steps already, or every robot failed.
     """
-    before = Trajectory.load(path).resumable()
+    earlier = Trajectory.load(path).resumable()
     if not force:
-        _refuse_changes(scene, setup, path, before, rows)
-    _refuse_misfit(scene, setup, path, before)
-    if before.state_step >= setup.steps:
+        _refuse_changes(scene, setup, path, earlier, rows)
+    _refuse_misfit(scene, setup, path, earlier)
+    if earlier.state_step >= setup.steps:
         if scene.document.simulation.integrator == "static":
             raise InputError(
                 f"{path}: has the equilibrium already: nothing to do; run the scene without --resume to find it anew, "
                 "or begin another scene from it by [initial] trajectory"
             )
         raise InputError(
-            f"{path}: has {before.state_step} steps already and the scene asks for {setup.steps}: "
+            f"{path}: has {earlier.state_step} steps already and the scene asks for {setup.steps}: "
             "nothing to do; raise simulation.duration or --steps"
         )
-    if (before.status[-1] != Status.CONVERGED).all():
+    if (earlier.status[-1] != Status.CONVERGED).all():
         raise InputError(f"{path}: every robot failed: nothing to go on with")
-    return before
+    return earlier
 
 
 def _parts(scene: Scene, model: Model) -> dict[str, str]:
@@ -94,10 +94,10 @@ def _parts(scene: Scene, model: Model) -> dict[str, str]:
     return {name: hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for name, array in arrays.items()}
 
 
-def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, rows: slice) -> None:
-    if "tables" not in before.attributes:
+def _refuse_changes(scene: Scene, setup: Setup, path: Path, earlier: Trajectory, rows: slice) -> None:
+    if "tables" not in earlier.attributes:
         raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
-    theirs = dict(_leaves(_stored(path, before, "tables")))
+    theirs = dict(_leaves(_stored(path, earlier, "tables")))
     ours = dict(_leaves(scene.tables))
     changed = {key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)} - MAY_CHANGE
     if changed:
@@ -111,14 +111,15 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, before: Trajectory, 
             f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} {where}; "
             f"only simulation.duration may change; {INSIST}"
         )
-    differences = _changed_files(scene, path, before) + _changed_parts(scene, setup, path, before)
+    differences = _changed_files(scene, path, earlier) + _changed_parts(scene, setup, path, earlier)
     if differences:
         raise InputError(f"{path}: is a run of another robot or other files: {', '.join(differences)}; {INSIST}")
-    rest = setup.state.positions.cpu()
-    if before.batch != scene.batch or not torch.equal(before.positions[0, rows], rest):
+    initial_positions = setup.state.positions.cpu()
+    if earlier.batch != scene.batch or not torch.equal(earlier.positions[0, rows], initial_positions):
         raise InputError(f"{path}: its robots do not start where those of {scene.path} do; {INSIST}")
     drawn = scene.randomized
-    if before.randomized.keys() != drawn.keys() or any(not torch.equal(before.randomized[k], drawn[k]) for k in drawn):
+    theirs_drawn = earlier.randomized
+    if theirs_drawn.keys() != drawn.keys() or any(not torch.equal(theirs_drawn[k], drawn[k]) for k in drawn):
         raise InputError(
             f"{path}: its random numbers are not those that {scene.path} draws with this version; {INSIST}"
         )
@@ -148,24 +149,24 @@ def _fields_of_every_scene(name: str) -> dict[str, FieldInfo]:
     return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
-def _changed_files(scene: Scene, path: Path, before: Trajectory) -> list[str]:
-    theirs, ours = _stored(path, before, "files"), scene.fingerprints
+def _changed_files(scene: Scene, path: Path, earlier: Trajectory) -> list[str]:
+    theirs, ours = _stored(path, earlier, "files"), scene.fingerprints
     names = named_files(scene.document)
     return [f"{key} ({names[key]}) has changed" for key in ours if theirs.get(key) != ours[key]]
 
 
-def _changed_parts(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> list[str]:
+def _changed_parts(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) -> list[str]:
     """Return a phrase for each array of the robot that differs; for rod edges and triangles the first difference."""
-    theirs, ours = _stored(path, before, "robot"), _parts(scene, setup.model)
-    found = []
+    theirs, ours = _stored(path, earlier, "robot"), _parts(scene, setup.model)
+    differences = []
     for name in ours:
         if theirs.get(name) != ours[name]:
             arrays = {
-                "rod edges": (before.rod_edges, setup.model.rod_edges),
-                "triangles": (before.triangles, setup.model.triangles),
+                "rod edges": (earlier.rod_edges, setup.model.rod_edges),
+                "triangles": (earlier.triangles, setup.model.triangles),
             }
-            found.append(_first_difference(name, *arrays[name]) if name in arrays else f"the {name} have changed")
-    return found
+            differences.append(_first_difference(name, *arrays[name]) if name in arrays else f"the {name} have changed")
+    return differences
 
 
 def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
@@ -178,47 +179,47 @@ def _first_difference(name: str, theirs: np.ndarray, ours: np.ndarray) -> str:
     return f"{name.removesuffix('s')} {k} had the nodes {theirs[k].tolist()} and has {ours[k].tolist()}"
 
 
-def _refuse_misfit(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
+def _refuse_misfit(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) -> None:
     """Refuse an earlier run whose state, controller memory or stored quantities do not fit those of this one.
 
     Stored quantities are energies, contacts, strains and reactions, each a column of the file that goes on.
     """
     state = setup.state
-    if type(before.state) is not type(state):
+    if type(earlier.state) is not type(state):
         raise InputError(
             f"{path}: was written by another kind of integrator than {scene.path} has, or for another "
             "kind of robot: it does not fit"
         )
-    kept = {"energies": set(before.energies), "contacts": set(before.contact), "strains": set(before.strains)}
-    kept["reactions"] = set(before.reactions)
-    names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
-    names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
-    names["reactions"] = {f"clamp{k}" for k in range(len(setup.model.body.clamps))} if setup.reactions else set()
-    _refuse_sizes(scene, setup, path, before)
+    stored_names = {"energies": set(earlier.energies), "contacts": set(earlier.contact)}
+    stored_names |= {"strains": set(earlier.strains), "reactions": set(earlier.reactions)}
+    asked_names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
+    asked_names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
+    asked_names["reactions"] = {f"clamp{k}" for k in range(len(setup.model.body.clamps))} if setup.reactions else set()
+    _refuse_sizes(scene, setup, path, earlier)
     remembered = setup.controller.initial(setup.model, state) if remembers(setup.controller) else {}
-    if before.memory.keys() != remembered.keys():
-        kept_there, asked = (", ".join(sorted(names)) or "nothing" for names in (before.memory, remembered))
+    if earlier.memory.keys() != remembered.keys():
+        theirs, ours = (", ".join(sorted(names)) or "nothing" for names in (earlier.memory, remembered))
         raise InputError(
-            f"{path}: keeps {kept_there} of its controller, and that of {scene.path} remembers {asked}: its memory "
+            f"{path}: keeps {theirs} of its controller, and that of {scene.path} remembers {ours}: its memory "
             "does not fit"
         )
-    stored, own = before.state.q.dtype, state.q.dtype
-    if stored != own:
-        raise InputError(f"{path}: its state is in {stored}, and {scene.path} in {own}: it does not fit")
-    for name in names:
-        if kept[name] != names[name]:
-            written, asked = (", ".join(sorted(which[name])) or "none" for which in (kept, names))
-            raise InputError(f"{path}: stores the {name} {written}, and {scene.path} has {asked}: its rows do not fit")
+    stored_dtype, dtype = earlier.state.q.dtype, state.q.dtype
+    if stored_dtype != dtype:
+        raise InputError(f"{path}: its state is in {stored_dtype}, and {scene.path} in {dtype}: it does not fit")
+    for name in asked_names:
+        if stored_names[name] != asked_names[name]:
+            theirs, ours = (", ".join(sorted(names[name])) or "none" for names in (stored_names, asked_names))
+            raise InputError(f"{path}: stores the {name} {theirs}, and {scene.path} has {ours}: its rows do not fit")
 
 
-def _refuse_sizes(scene: Scene, setup: Setup, path: Path, before: Trajectory) -> None:
+def _refuse_sizes(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) -> None:
     """Refuse a state with other numbers of robots, nodes, dofs, framed edges, springs or internal variables."""
     state = setup.state
-    sizes = {"robots": (before.batch, scene.batch)}
+    sizes = {"robots": (earlier.batch, scene.batch)}
     for name, field in {"nodes": "positions", "degrees of freedom": "q", "framed edges": "director"}.items():
-        sizes[name] = (getattr(before.state, field).shape[1], getattr(state, field).shape[1])
-    sizes["springs"] = (before.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
-    internal = [getattr(which, "internal", None) for which in (before.state, state)]
+        sizes[name] = (getattr(earlier.state, field).shape[1], getattr(state, field).shape[1])
+    sizes["springs"] = (earlier.state.reference_twist.shape[-1], state.reference_twist.shape[-1])
+    internal = [getattr(either, "internal", None) for either in (earlier.state, state)]
     was, now = (0 if values is None else values.shape[1] for values in internal)
     sizes["internal variables"] = (was, now)
     for name, (was, now) in sizes.items():
@@ -226,15 +227,15 @@ def _refuse_sizes(scene: Scene, setup: Setup, path: Path, before: Trajectory) ->
             raise InputError(f"{path}: has {was} {name}, and {scene.path} has {now}: its state does not fit")
 
 
-def _stored(path: Path, before: Trajectory, name: str) -> dict[str, Any]:
+def _stored(path: Path, earlier: Trajectory, name: str) -> dict[str, Any]:
     """Return the table that the file keeps as JSON in the attribute `name`; refuse one that is missing or damaged."""
-    if name not in before.attributes:
+    if name not in earlier.attributes:
         raise InputError(
             f"{path}: does not say what its {name} were, as a file of an older version: nothing tells whether they "
             f"have changed; {INSIST}"
         )
     try:
-        table = json.loads(before.attributes[name])
+        table = json.loads(earlier.attributes[name])
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: its attribute {name!r} is damaged: {error}") from error
     if not isinstance(table, dict):

@@ -61,28 +61,30 @@ def run_scene(
     """
     rows = processes.own(scene.batch)
     with processes.together(), OwnerMark(path) if processes.writes else nullcontext() as mark:
-        before = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
-        at = _Standing(setup.state) if before is None else _Standing.at_the_end_of(before, rows, setup.state.q.device)
-        first = at.step
+        trajectory = None if resume is None else earlier_run(scene, setup, resume, rows, force_resume)
+        position = _RunPosition(setup.state)
+        if trajectory is not None:
+            position = _RunPosition.at_the_end_of(trajectory, rows, setup.state.q.device)
+        first = position.step
         if processes.writes:
             warn_of_idle(scene)
-        _refuse_first_step(setup, at)
+        _refuse_first_step(setup, position)
         # by the number of all steps of the scene, so that a resumed run is compiled if an uninterrupted one would be
         setup.integrator.compile_for(setup.model, setup.state, setup.steps)
-        kept = attributes(scene, setup.model)
+        file_attributes = attributes(scene, setup.model)
         for count, every in _legs(first, setup.steps, setup.every):
-            writer = TrajectoryWriter(path, scene.randomized, kept, before, mark)
-            frames = _Gathering(writer, processes, at.step, setup.steps)
+            writer = TrajectoryWriter(path, scene.randomized, file_attributes, trajectory, mark)
+            frames = _GatheringWriter(writer, processes, position.step, setup.steps)
             try:
-                before = _rolled_out(setup, at, count, every, frames, progress and processes.writes, throw)
+                trajectory = _rolled_out(setup, position, count, every, frames, progress and processes.writes, throw)
             except SimulationError as error:
-                raise _in_whole(error, rows, scene.batch) from None
-            at = at.after(count, frames.last)
-    return (before if processes.writes else None), first
+                raise _with_batch_numbers(error, rows, scene.batch) from None
+            position = position.after(count, frames.last)
+    return (trajectory if processes.writes else None), first
 
 
 @dataclass(frozen=True)
-class _Standing:
+class _RunPosition:
     """The point that this process's robots have reached in a run, from which `rollout` goes on.
 
     Attributes
@@ -99,37 +101,37 @@ class _Standing:
     memory: Memory | None = None
 
     @classmethod
-    def at_the_end_of(cls, run: Trajectory, rows: slice, device: torch.device) -> _Standing:
-        """Return the standing of the robots `rows` at the last full state of an earlier run."""
+    def at_the_end_of(cls, run: Trajectory, rows: slice, device: torch.device) -> _RunPosition:
+        """Return the position of the robots `rows` at the last full state of an earlier run."""
         memory = {name: value[rows].to(device) for name, value in run.memory.items()}
         running = run.status[-1, rows] == Status.CONVERGED
         return cls(run.state.rows(rows).to(device), run.state_step, running.to(device), memory)
 
-    def after(self, steps: int, last: Frame) -> _Standing:
-        """Return the standing after `steps` more steps, of which `last` is the last frame."""
-        return _Standing(last.state, self.step + steps, last.status == Status.CONVERGED, last.memory)
+    def after(self, steps: int, last: Frame) -> _RunPosition:
+        """Return the position after `steps` more steps, of which `last` is the last frame."""
+        return _RunPosition(last.state, self.step + steps, last.status == Status.CONVERGED, last.memory)
 
 
 @torch.no_grad()
-def _refuse_first_step(setup: Setup, at: _Standing) -> None:
+def _refuse_first_step(setup: Setup, position: _RunPosition) -> None:
     """Refuse a run whose first control does not fit, before a file that it replaces is touched.
 
     Schedule and controller are asked for this control here and again in the run: they have to be functions of time,
     state and memory alone.
     """
-    model, state, integrator, controller = setup.model, at.state, setup.integrator, setup.controller
-    memory = begun(controller, model, state, integrator, setup.steps - at.step, at.memory)
+    model, state, integrator, controller = setup.model, position.state, setup.integrator, setup.controller
+    memory = begun(controller, model, state, integrator, setup.steps - position.step, position.memory)
     control, _ = answered(controller, state, memory, integrator.sample(setup.schedule, state, model), model)
     integrator.check(model, state, control)
 
 
 def _rolled_out(
-    setup: Setup, at: _Standing, steps: int, every: int, frames: _Gathering, progress: bool, throw: bool
+    setup: Setup, position: _RunPosition, steps: int, every: int, frames: _GatheringWriter, progress: bool, throw: bool
 ) -> Trajectory:
-    """Take `steps` steps from `at`, with a frame every `every` of them; return what `frames` has written by then."""
+    """Take `steps` steps from `position`, with a frame every `every` of them; return what `frames` has then written."""
     return rollout(
         setup.model,
-        at.state,
+        position.state,
         setup.integrator,
         steps,
         schedule=setup.schedule,
@@ -137,22 +139,22 @@ def _rolled_out(
         writer=frames,
         progress=progress,
         throw=throw,
-        running=at.running,
+        running=position.running,
         controller=setup.controller,
-        memory=at.memory,
+        memory=position.memory,
         strains=setup.strains,
         reactions=setup.reactions,
     )
 
 
-def _in_whole(error: SimulationError, rows: slice, batch: int) -> SimulationError:
+def _with_batch_numbers(error: SimulationError, rows: slice, batch: int) -> SimulationError:
     """Return the error of the robots `rows` with the numbers that these have in the whole batch."""
     status = torch.zeros(batch, dtype=torch.long, device="cpu")
     status[rows] = error.status.cpu()
     return SimulationError.from_status(status, error.where)
 
 
-class _Gathering:
+class _GatheringWriter:
     """Writer for `rollout` that gathers the frames of all processes in the first one, which writes them to the file.
 
     Signals are held back while a frame is written, so that what they say of the file is true.
@@ -172,8 +174,9 @@ class _Gathering:
         self._topology = (rod_edges, triangles)
         texts = self.processes.gathered(appearance.text())
         if texts is not None:
-            whole = appearance if len(texts) == 1 else Appearance.joined([Appearance.read(text) for text in texts])
-            self.writer.start(rows, rod_edges, triangles, whole)
+            if len(texts) > 1:
+                appearance = Appearance.joined([Appearance.read(text) for text in texts])
+            self.writer.start(rows, rod_edges, triangles, appearance)
 
     def append(self, frame: Frame) -> None:
         """Gather this frame from all processes and write it as one frame of the whole batch."""
@@ -182,7 +185,7 @@ class _Gathering:
         if frames is not None:
             with interrupts.held_back():
                 self.writer.append(Frame.joined(frames))
-                interrupts.say_at_the_end(_kept(self.writer.path, self.first + frame.step, self.steps))
+                interrupts.say_at_the_end(_stopped_sentence(self.writer.path, self.first + frame.step, self.steps))
         interrupts.end_if_asked()
 
     def close(self) -> None:
@@ -215,7 +218,7 @@ def _legs(step: int, steps: int, every: int) -> Iterator[tuple[int, int]]:
         yield steps - step, every
 
 
-def _kept(path: Path, step: int, steps: int) -> str:
+def _stopped_sentence(path: Path, step: int, steps: int) -> str:
     """Return the sentence for a run that is stopped: how many steps the file holds, and how to go on."""
     if step == steps:
         return f"{path} holds all {steps} steps"

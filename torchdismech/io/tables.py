@@ -42,8 +42,8 @@ class TimeTable:
             return values.expand(len(time), -1)
         after = torch.searchsorted(times, time.contiguous()).clamp(1, len(times) - 1)
         before = after - 1
-        part = ((time - times[before]) / (times[after] - times[before])).clamp(0, 1)[:, None]
-        return torch.lerp(values[before], values[after], part)
+        share = ((time - times[before]) / (times[after] - times[before])).clamp(0, 1)[:, None]
+        return torch.lerp(values[before], values[after], share)
 
 
 def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:

@@ -55,13 +55,13 @@ class _Group:
     kind : "tendon" or "chamber".
     tables : (number in the scene, table) of each.
     driven_by : the constant of the force by which they are driven: "tension", "pull" or "pressure".
-    rubs : whether the tendons have friction.
+    has_friction : whether the tendons have friction.
     """
 
     kind: str
     tables: list[tuple[int, Any]]
     driven_by: str
-    rubs: bool = False
+    has_friction: bool = False
 
 
 def actuators(scene: Scene) -> list[RoutedForce]:
@@ -73,13 +73,13 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
     """Return what files set over time for tendons and chambers, by the names of the model's constants."""
     names = {place: name for name, place in model.places.items()}
     forces = [force for force in model.forces if isinstance(force, RoutedForce)]
-    found: dict[str, Driven] = {}
+    driven: dict[str, Driven] = {}
     for group, force in zip(_groups(scene), forces, strict=True):
         if any(table.over_time is not None for _, table in group.tables):
             columns = [_over_time(scene, group, k, table) for k, table in group.tables]
             _refuse_pulls(scene, group, force, columns)
-            found[names[force, group.driven_by]] = Driven(columns)
-    return found
+            driven[names[force, group.driven_by]] = Driven(columns)
+    return driven
 
 
 def _groups(scene: Scene) -> list[_Group]:
@@ -117,10 +117,10 @@ def _route(table: schema.Tendon) -> list[Route]:
 
 def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
     """Return the number `name` of all tables of a group, (T,), or (B, T) where it is drawn for any of them."""
-    each = [tensor_of(_number(scene, group, k, table, name), torch.float64) for k, table in group.tables]
-    robots = max(len(x) if x.dim() else 1 for x in each)
-    columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in each], dim=1)
-    return columns[0] if all(x.dim() == 0 for x in each) else columns
+    tensors = [tensor_of(_number(scene, group, k, table, name), torch.float64) for k, table in group.tables]
+    robots = max(len(x) if x.dim() else 1 for x in tensors)
+    columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in tensors], dim=1)
+    return columns[0] if all(x.dim() == 0 for x in tensors) else columns
 
 
 def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float | Tensor:
@@ -128,10 +128,10 @@ def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float
 
     The number that a file drives is one that is not given.
     """
-    given = getattr(table, name)
-    if given is None:
+    number = getattr(table, name)
+    if number is None:
         return DEFAULTS.get(name, 0.0)
-    return scene.numbers.scalar((group.kind, k, name), given)
+    return scene.numbers.scalar((group.kind, k, name), number)
 
 
 def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
@@ -148,10 +148,10 @@ def _refuse_pulls(
     """Refuse files that pull in more than the whole length of their tendons."""
     if not isinstance(force, Tendons) or group.driven_by != "pull":
         return
-    for place, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
+    for tendon, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
         if isinstance(column, TimeTable):
             most = torch.zeros(len(columns), dtype=torch.float64, device="cpu")
-            most[place] = column.values.max()
+            most[tendon] = column.values.max()
             if problem := force.problem_of_pull(most):
                 raise SceneError(scene.path, (group.kind, k, "pull_file"), f"{table.pull_file}: {problem}")
 

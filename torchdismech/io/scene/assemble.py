@@ -83,8 +83,8 @@ def build_model(
     for k, mass in enumerate(document.mass):
         builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
     for k, inertia in enumerate(document.inertia):
-        given = {"across": inertia.across, "along": inertia.along}
-        drawn = {n: scene.numbers.scalar(("inertia", k, n), own) for n, own in given.items() if own is not None}
+        nominal = {"across": inertia.across, "along": inertia.along}
+        drawn = {n: scene.numbers.scalar(("inertia", k, n), x) for n, x in nominal.items() if x is not None}
         with naming(scene.path, ("inertia", k)):
             builder.add_inertia(inertia.edges, **drawn)
     for force in [*external_forces(scene), *actuators(scene)]:
@@ -117,17 +117,17 @@ def build_integrator(scene: Scene) -> SteppingMethod:
         most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0
     common |= {"dt": simulation.dt, "max_substeps": most}
     if simulation.integrator == "newmark":
-        given = {name: getattr(simulation, name) for name in ("beta", "gamma")}
+        coefficients = {name: getattr(simulation, name) for name in ("beta", "gamma")}
         with naming(scene.path, ("simulation",)):
-            return Newmark(**common, **{name: value for name, value in given.items() if value is not None})
+            return Newmark(**common, **{name: value for name, value in coefficients.items() if value is not None})
     if simulation.integrator == "bdf2":
         return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
 
 
-def _of_robots(scene: Scene, key: Key, given: list[float] | None) -> list[float] | Tensor | None:
+def _of_robots(scene: Scene, key: Key, vector: list[float] | None) -> list[float] | Tensor | None:
     """Return a vector as it is given, or (B, 3), one for each robot, where it is drawn."""
-    if given is None:
+    if vector is None:
         return None
-    drawn = scene.numbers.vector(key, given)
-    return given if drawn.dim() == 1 else drawn
+    drawn = scene.numbers.vector(key, vector)
+    return vector if drawn.dim() == 1 else drawn

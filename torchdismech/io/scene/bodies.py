@@ -73,13 +73,13 @@ def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
 
 def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
     """Return the first directors (E, 3) that directors_file gives the rod edges, zero where a table has none."""
-    found = np.zeros((len(table_of), 3))
+    directors = np.zeros((len(table_of), 3))
     for k, rod in enumerate(scene.document.rod):
         if rod.directors_file is not None:
             edges, key = np.flatnonzero(table_of == k), ("rod", k, "directors_file")
             with reading(scene.path, key, rod.directors_file) as path:
-                found[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
-    return found
+                directors[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
+    return directors
 
 
 def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
@@ -123,14 +123,14 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
     """Give single springs the stiffnesses of their [[spring]] tables."""
     edges = {frozenset(edge) for edge in scene.geometry.rod_edges.tolist()}
     for k, spring in enumerate(scene.document.spring):
-        for before, at, after in spring.nodes:
-            if before == after or not {frozenset((before, at)), frozenset((at, after))} <= edges:
+        for start, middle, end in spring.nodes:
+            if start == end or not {frozenset((start, middle)), frozenset((middle, end))} <= edges:
                 problem = (
-                    f"expected nodes of two rod edges that meet at the one in the middle, got {[before, at, after]}"
+                    f"expected nodes of two rod edges that meet at the one in the middle, got {[start, middle, end]}"
                 )
                 raise SceneError(scene.path, ("spring", k, "nodes"), problem)
-        given = spring.stiffness.model_dump(exclude_none=True)
-        values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in given.items()}
+        stiffnesses = spring.stiffness.model_dump(exclude_none=True)
+        values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in stiffnesses.items()}
         with naming(scene.path, ("spring", k)):
             builder.set_spring_stiffness(spring.nodes, **values)
 
@@ -138,8 +138,8 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
 def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     """Add the dissipation of [dissipation] to the elastic terms of all rods and shells."""
     table = scene.document.dissipation
-    given = {} if table is None else table.model_dump(exclude_none=True)
-    for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
+    stiffnesses = {} if table is None else table.model_dump(exclude_none=True)
+    for term, values in _by_term(scene, ("dissipation",), stiffnesses, "relaxation_time of [shell]").items():
         numbers = {f"viscous_{name}": tensor_of(value, torch.float64) for name, value in values.items()}
         with naming(scene.path, ("dissipation",)):
             builder.add_dissipation(term, LinearElastic(numbers))
@@ -149,12 +149,16 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
     """Add the laws of the [[inelastic]] tables (hysteresis, plasticity, relaxation) to the elastic terms."""
     for k, table in enumerate(scene.document.inelastic):
         key = ("inelastic", k)
-        found = _by_term(scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python")
-        if len(found) != 1:
+        stiffnesses = _by_term(
+            scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python"
+        )
+        if len(stiffnesses) != 1:
             names = ", ".join(name for names, _ in STIFFNESSES.values() for name in names)
-            problem = f"expected stiffnesses of one kind of strain, from {names}; got {' and '.join(found) or 'none'}"
+            problem = (
+                f"expected stiffnesses of one kind of strain, from {names}; got {' and '.join(stiffnesses) or 'none'}"
+            )
             raise SceneError(scene.path, key, problem)
-        (term, stiffness), *_ = found.items()
+        (term, stiffness), *_ = stiffnesses.items()
         with naming(scene.path, key):
             builder.add_inelastic(term, _law(scene, key, table, stiffness), table.name)
 
@@ -169,29 +173,29 @@ def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mappi
     return Plastic(stiffness, limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
 
 
-def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
+def _by_term(scene: Scene, key: Key, stiffnesses: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
     """Return the numbers of [dissipation] or [[inelastic]] by elastic term and key; keys of a term not given are 0.
 
     Refused are keys for strains that the robot does not have.
 
     Parameters
     ----------
-    given : the keys of the table and their values.
+    stiffnesses : the keys of the table and their values.
     instead : what messages recommend where shells have other membrane or bending strains.
     """
-    shells, found = scene.document.shell, {}
-    if "membrane" in given and any(_membrane(shell) == "continuum" for shell in shells):
+    shells, by_term = scene.document.shell, {}
+    if "membrane" in stiffnesses and any(_membrane(shell) == "continuum" for shell in shells):
         problem = f'is of shells that stretch as springs; with membrane = "continuum" take {instead}'
         raise SceneError(scene.path, (*key, "membrane"), problem)
-    if "bending" in given and any(shell.bending == "midedge" for shell in shells):
+    if "bending" in stiffnesses and any(shell.bending == "midedge" for shell in shells):
         raise SceneError(scene.path, (*key, "bending"), f'is of hinges; with bending = "midedge" take {instead}')
     for term, (names, kind) in STIFFNESSES.items():
-        present = [name for name in names if name in given]
+        present = [name for name in names if name in stiffnesses]
         if present and not getattr(scene.document, kind):
             raise SceneError(scene.path, (*key, present[0]), f"acts on a {kind}, and the robot has none")
         if present:
-            found[term] = {name: scene.numbers.scalar((*key, name), given.get(name, 0.0)) for name in names}
-    return found
+            by_term[term] = {name: scene.numbers.scalar((*key, name), stiffnesses.get(name, 0.0)) for name in names}
+    return by_term
 
 
 def _runs(elements: np.ndarray, table_of: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -272,8 +276,8 @@ def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, 
         number(rod.poisson, "poisson"),
         number(rod.relaxation_time, "relaxation_time"),
     )
-    given = rod.stiffness.model_dump(exclude_none=True)
-    return section, material, {name: number(value, "stiffness", name) for name, value in given.items()}
+    stiffnesses = rod.stiffness.model_dump(exclude_none=True)
+    return section, material, {name: number(value, "stiffness", name) for name, value in stiffnesses.items()}
 
 
 def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, Number]]:
@@ -289,6 +293,6 @@ def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, 
         number(shell.poisson, "poisson"),
         number(shell.relaxation_time, "relaxation_time"),
     )
-    given = shell.stiffness.model_dump(exclude_none=True)
-    stiffness = {name: number(value, "stiffness", name) for name, value in given.items()}
+    stiffnesses = shell.stiffness.model_dump(exclude_none=True)
+    stiffness = {name: number(value, "stiffness", name) for name, value in stiffnesses.items()}
     return number(shell.thickness, "thickness"), material, stiffness

@@ -62,8 +62,8 @@ def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
 
 def contact_radius(scene: Scene, k: int) -> Number | None:
     """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
-    given = scene.document.rod[k].contact_radius
-    return None if given is None else scene.numbers.scalar(("rod", k, "contact_radius"), given)
+    radius = scene.document.rod[k].contact_radius
+    return None if radius is None else scene.numbers.scalar(("rod", k, "contact_radius"), radius)
 
 
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
@@ -105,13 +105,13 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
     more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
-    for way in ("forward", "backward"):
-        if getattr(table, f"{way}_friction", None) is not None:  # tables of self-contact have no such key
-            more[f"{way}_coefficient"] = number(f"{way}_friction")
+    for direction in ("forward", "backward"):
+        if getattr(table, f"{direction}_friction", None) is not None:  # tables of self-contact have no such key
+            more[f"{direction}_coefficient"] = number(f"{direction}_friction")
     smooth = not isinstance(friction, Tensor) and friction == 0 and not more
     if table.response == "complementarity":
-        given = {"tolerance": tolerance, "method": table.method}
-        response = Complementarity(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        settings = {"tolerance": tolerance, "method": table.method}
+        response = Complementarity(**{name: value for name, value in settings.items() if value is not None})  # type: ignore[arg-type]
         return response, None if smooth else Friction(friction)
     begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
     potential = POTENTIALS[table.response](number("stiffness"), begin)
@@ -128,9 +128,9 @@ def _smallest_radius(scene: Scene) -> Number:
     numbers = scene.numbers
     radii = []
     for k, rod in enumerate(scene.document.rod):
-        given = contact_radius(scene, k)
-        if given is not None:
-            radii.append(given)
+        radius = contact_radius(scene, k)
+        if radius is not None:
+            radii.append(radius)
         elif isinstance(rod.section, Circle):
             radii.append(numbers.scalar(("rod", k, "section", "radius"), rod.section.radius))
         else:
@@ -186,14 +186,14 @@ def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
     out of an obstacle, and refuses only these.
     """
     tables = scene.document.contacts
-    own: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
-    for key, obstacle in zip([key for key in tables if key not in own], model.obstacles, strict=True):
+    self_contact_keys: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
+    for key, obstacle in zip([key for key in tables if key not in self_contact_keys], model.obstacles, strict=True):
         gap, held = _at_the_start(model, obstacle, x)
         if obstacle.law.response.feasible_only:
             _refuse_gaps(scene, key, obstacle.points, gap, gap <= 0, "")
         elif obstacle.constrained:
             _refuse_gaps(scene, key, obstacle.points, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
-    _refuse_touching_parts(scene, model, own, x)
+    _refuse_touching_parts(scene, model, self_contact_keys, x)
 
 
 def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,13 +206,13 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
         obstacle.relative_points(body.q_of(x), x.new_zeros(len(x)))
     )
 
-    def kept(along: Tensor) -> Tensor:
+    def held_along(along: Tensor) -> Tensor:
         moves = model.unknowns.with_held(body.on_nodes(along.expand_as(x)), 0.0)[:, : 3 * body.n_nodes]
         return (moves.unflatten(1, (-1, 3)).abs() <= ROUNDING).all(2)
 
-    whole = torch.stack([kept(axis) for axis in torch.eye(3, dtype=x.dtype, device=x.device)]).all(0)
-    between = (whole[:, points.nodes] | (points.weights == 0)).all(2)[:, body.n_nodes :]
-    held = torch.cat([kept(normal[:, : body.n_nodes]), between], dim=1)
+    held_fully = torch.stack([held_along(axis) for axis in torch.eye(3, dtype=x.dtype, device=x.device)]).all(0)
+    between = (held_fully[:, points.nodes] | (points.weights == 0)).all(2)[:, body.n_nodes :]
+    held = torch.cat([held_along(normal[:, : body.n_nodes]), between], dim=1)
     return obstacle.clearance(distance), held
 
 
@@ -226,12 +226,12 @@ def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refus
 def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:
     """Refuse parts of the robot that touch at the start with a barrier between them; `keys` are of self-contacts."""
     contacts, q = model.self_contacts, model.body.q_of(x)
-    for found in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
-        number = found.table.contact
-        if contacts[number].law.response.feasible_only and len(found.gap) and found.gap.min() <= 0:
-            worst = found.chosen[found.gap.argmin()]
-            robot, nodes = int(found.table.robot[worst]), found.table.listed_nodes[worst].tolist()
-            _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(found.gap.min()))
+    for touching in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
+        number = touching.table.contact
+        if contacts[number].law.response.feasible_only and len(touching.gap) and touching.gap.min() <= 0:
+            worst = touching.chosen[touching.gap.argmin()]
+            robot, nodes = int(touching.table.robot[worst]), touching.table.listed_nodes[worst].tolist()
+            _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(touching.gap.min()))
 
 
 def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:

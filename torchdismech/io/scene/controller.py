@@ -51,7 +51,7 @@ def build_controller(
         return None
     assert dt is not None  # the schema refuses controllers of statics
     if table.python is not None:
-        return _of_code(scene, table.python, model, dt)
+        return _from_code(scene, table.python, model, dt)
     try:
         controller = _pi(scene, table, model, dt)
         controller.check(model, state, dt, scene.steps)
@@ -81,7 +81,7 @@ def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Sch
 
 def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
     """Return the PI controller that [controller] describes, with gains for each robot where they are drawn."""
-    strains = Strains(model, table.fields, _given(table.elements))
+    strains = Strains(model, table.fields, _given_keys(table.elements))
     gains = {name: scene.numbers.scalar(("controller", name), getattr(table, name)) for name in ("Kp", "Ki")}
     return PI(
         model,
@@ -91,13 +91,13 @@ def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
         **{name: gain.squeeze(1) if isinstance(gain, Tensor) else gain for name, gain in gains.items()},
         feed_forward=table.feed_forward,
         smoothing=table.smoothing,
-        actuators=None if table.actuators is None else _given(table.actuators),
-        rate=_given(table.rate),
-        limit=_given(table.limit),
+        actuators=None if table.actuators is None else _given_keys(table.actuators),
+        rate=_given_keys(table.rate),
+        limit=_given_keys(table.limit),
         least_length=table.least_length,
         every=table.every,
         delay=table.delay,
-        noise=_given(table.noise) or None,
+        noise=_given_keys(table.noise) or None,
         seed=scene.document.batch.seed,
         robots=scene.robots,
     )
@@ -123,7 +123,7 @@ def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor |
         return read_rows(path, len(model.rod_edges), ("x", "y", "z"), "rod edge")
 
 
-def _given(table: Keys | None) -> dict[str, Any]:
+def _given_keys(table: Keys | None) -> dict[str, Any]:
     """Return the keys of a table that are given, with their values."""
     return {} if table is None else table.model_dump(exclude_none=True)
 
@@ -131,17 +131,20 @@ def _given(table: Keys | None) -> dict[str, Any]:
 # ---- users' code ---------------------------------------------------------------------------------------------------
 
 
-def _of_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
+def _from_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
     """Return the controller that the user's function "file.py:function" makes, called with the model and dt [s]."""
     path, make = named_in_code(scene.path, KEY, name)
-    named = _Named(scene.path, path, name.rpartition(":")[2])
-    made = named.call(make, model, dt)
-    if not callable(made):
-        raise named.refused(f"has to return a controller, such as a function of (state, control, model), got {made!r}")
-    return _NamedWithMemory(named, made) if remembers(made) else _NamedController(named, made)
+    user_function = _UserFunction(scene.path, path, name.rpartition(":")[2])
+    controller = user_function.call(make, model, dt)
+    if not callable(controller):
+        raise user_function.refused(
+            f"has to return a controller, such as a function of (state, control, model), got {controller!r}"
+        )
+    kind = _UserControllerWithMemory if remembers(controller) else _UserController
+    return kind(user_function, controller)
 
 
-class _Named:
+class _UserFunction:
     """The function that controller.python names: its calls, in which errors name scene, file and line.
 
     Parameters
@@ -175,40 +178,40 @@ class _Named:
         return control
 
 
-class _NamedController:
+class _UserController:
     """A controller without memory made by a user's code; its errors are named and its controls checked."""
 
-    def __init__(self, named: _Named, controller: Any):
-        self.named, self.controller = named, controller
+    def __init__(self, user_function: _UserFunction, controller: Any):
+        self.user_function, self.controller = user_function, controller
 
     def __call__(self, state: State, control: Control, model: Model) -> Control:
         """Return the control of the step from `state`."""
-        answer = self.named.call(self.controller, state, control, model)
-        return self.named.checked(answer, model, state.batch)
+        answer = self.user_function.call(self.controller, state, control, model)
+        return self.user_function.checked(answer, model, state.batch)
 
 
-class _NamedWithMemory:
+class _UserControllerWithMemory:
     """A controller with memory made by a user's code; its errors are named and its controls checked."""
 
-    def __init__(self, named: _Named, controller: Any):
-        self.named, self.controller = named, controller
+    def __init__(self, user_function: _UserFunction, controller: Any):
+        self.user_function, self.controller = user_function, controller
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:
         """Let the controller refuse a run of `steps` steps of dt [s], if it has a method `check`."""
         check = getattr(self.controller, "check", None)
         if check is not None:
-            self.named.call(check, model, state, dt, steps)
+            self.user_function.call(check, model, state, dt, steps)
 
     def initial(self, model: Model, state: State) -> Memory:
         """Return the memory before the first step."""
-        return self.named.call(self.controller.initial, model, state)
+        return self.user_function.call(self.controller.initial, model, state)
 
     def __call__(self, state: State, memory: Memory, control: Control, model: Model) -> tuple[Control, Memory]:
         """Return the control of the step from `state`, and the memory after it."""
-        answer = self.named.call(self.controller, state, memory, control, model)
+        answer = self.user_function.call(self.controller, state, memory, control, model)
         if not (isinstance(answer, tuple) and len(answer) == 2):
             problem = (
                 f"made a controller with a memory that has to return (Control, memory), got {type(answer).__name__}"
             )
-            raise self.named.refused(problem)
-        return self.named.checked(answer[0], model, state.batch), answer[1]
+            raise self.user_function.refused(problem)
+        return self.user_function.checked(answer[0], model, state.batch), answer[1]

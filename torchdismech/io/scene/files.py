@@ -30,21 +30,21 @@ def named_time_tables(document: BaseModel) -> dict[str, str]:
 
 def fingerprints(scene: Path, document: BaseModel) -> dict[str, str]:
     """Return the SHA-256 of all files that a scene names, by dotted key."""
-    found = {}
+    digests = {}
     for key, name in named_files(document).items():
         with existing(scene, key, name).open("rb") as file:
-            found[key] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 def existing(scene: Path, key: str | Key, name: str) -> Path:
     """Return the path of a file that a scene names under a key; refuse one that is not there."""
     path = scene.parent / name
     try:
-        found = path.is_file()
+        exists = path.is_file()
     except OSError as error:  # a name that is too long, a folder that may not be looked into
         raise SceneError(scene, key, f"cannot be read: {path}: {error.strerror}") from error
-    if not found:
+    if not exists:
         raise SceneError(scene, key, f"no such file: {path}")
     return path
 
@@ -72,16 +72,16 @@ def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
         raise SceneError(scene, key, problem) from None
 
 
-def _names(table: BaseModel, key: Key, wanted: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, file name) of a table's fields that `wanted` accepts, those of inner tables included."""
+def _names(table: BaseModel, key: Key, accepts: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, file name) of a table's fields that `accepts` accepts, those of inner tables included."""
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
-        if isinstance(value, str) and wanted(field):
+        if isinstance(value, str) and accepts(field):
             dotted = ".".join(map(str, (*key, name)))
             yield dotted, value.rpartition(":")[0] if name == "python" else value
         elif isinstance(value, BaseModel):
-            yield from _names(value, (*key, name), wanted)
+            yield from _names(value, (*key, name), accepts)
         elif isinstance(value, list):
             for k, entry in enumerate(value):
                 if isinstance(entry, BaseModel):
-                    yield from _names(entry, (*key, name, k), wanted)
+                    yield from _names(entry, (*key, name, k), accepts)

@@ -70,8 +70,8 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
 
 def _vector(scene: Scene, like: State, name: str) -> Tensor:
     """Return the vector `name` of [initial], (3,), or (B, 3) where it is drawn; zero where it is not given."""
-    given = getattr(scene.document.initial, name)
-    return scene.numbers.vector((KEY, name), [0.0, 0.0, 0.0] if given is None else given).to(like.q)
+    vector = getattr(scene.document.initial, name)
+    return scene.numbers.vector((KEY, name), [0.0, 0.0, 0.0] if vector is None else vector).to(like.q)
 
 
 # ---- where -------------------------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
             state = model.frames.moved(state, _posture(scene, model, table.positions_file))
     if table.velocity_file is not None:
         velocity = _of_nodes(scene, model, "velocity_file", table.velocity_file).flatten()
-        rest = velocity.new_zeros(model.n_dofs - len(velocity))
-        state = state.replace(velocity=torch.cat([velocity, rest]).expand(scene.batch, -1).contiguous())
+        other_dofs = velocity.new_zeros(model.n_dofs - len(velocity))
+        state = state.replace(velocity=torch.cat([velocity, other_dofs]).expand(scene.batch, -1).contiguous())
     return state
 
 
@@ -112,13 +112,13 @@ def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
 
 def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> State:
     """Return the robots in a frame of an earlier run, with the time set to 0 and accelerations still unknown."""
-    whole = _last_state(scene, model, run)
+    last_state = _last_state(scene, model, run)
     rows = _rows(scene, table, run)
     frames = len(run.time)
     if not -frames <= table.frame < frames:
         raise SceneError(scene.path, (KEY, "frame"), f"expected {-frames} to {frames - 1}, got {table.frame}")
     frame = table.frame % frames
-    last = whole.rows(rows).to(model.nodes)
+    last = last_state.rows(rows).to(model.nodes)
     if int(run.step[frame]) == run.state_step:
         state = last
     elif last.n_held != run.state.n_held:
@@ -135,19 +135,19 @@ def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: i
     Directors are transported from the rest state through all stored frames. Those of the last frame are compared with
     the stored ones `last`, which shows whether frames are close enough for that; if not, the frame is refused.
     """
-    rest = model.body.held_tangents
-    if rest.numel() and not torch.equal(last.held_tangents, rest.expand_as(last.held_tangents)):
+    rest_tangents = model.body.held_tangents
+    if rest_tangents.numel() and not torch.equal(last.held_tangents, rest_tangents.expand_as(last.held_tangents)):
         problem = "clamps turned in that run, and only its last frame says how: expected -1"
         raise SceneError(scene.path, (KEY, "frame"), problem)
     if last.internal is not None:
         problem = "what materials remember is stored with the last frame only: expected -1"
         raise SceneError(scene.path, (KEY, "frame"), problem)
-    state, found = model.rest_state(len(rows)), None
+    state, state_in_frame = model.rest_state(len(rows)), None
     for k in range(len(run.time)):
         positions, angles = (x[k][rows].to(model.nodes) for x in (run.positions, run.twist))
         state = model.frames.moved(state, model.body.q_of(positions, angles))
         if k == frame:
-            found = state.replace(velocity=_velocity(run, rows, k).to(state.q))
+            state_in_frame = state.replace(velocity=_velocity(run, rows, k).to(state.q))
     turn = torch.linalg.vector_norm(state.director - last.director, dim=-1)
     if turn.numel() and float(turn.max()) > ASTRAY:
         problem = (
@@ -155,16 +155,16 @@ def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: i
             f"by {float(turn.max()):.2g} rad at the end: expected -1, or a run with more frames (output.every)"
         )
         raise SceneError(scene.path, (KEY, "frame"), problem)
-    assert found is not None
-    return found
+    assert state_in_frame is not None
+    return state_in_frame
 
 
 def _velocity(run: Trajectory, rows: Tensor, frame: int) -> Tensor:
     """Return the velocity (B, n) in a frame before the last one; rates of angles are differences of its neighbours."""
-    before, after = max(frame - 1, 0), frame + 1
-    turned = (run.twist[after] - run.twist[before])[rows] / (run.time[after] - run.time[before])
-    held = turned.new_zeros(len(rows), 3 * run.state.n_held)
-    return torch.cat([run.velocities[frame][rows].flatten(1), turned, held], dim=1)
+    previous, following = max(frame - 1, 0), frame + 1
+    angle_rates = (run.twist[following] - run.twist[previous])[rows] / (run.time[following] - run.time[previous])
+    tangent_rates = angle_rates.new_zeros(len(rows), 3 * run.state.n_held)
+    return torch.cat([run.velocities[frame][rows].flatten(1), angle_rates, tangent_rates], dim=1)
 
 
 def _rows(scene: Scene, table: Initial, run: Trajectory) -> Tensor:
@@ -193,15 +193,15 @@ def _last_state(scene: Scene, model: Model, run: Trajectory) -> State:
     if state.n_held and not body.n_held:
         state = _let_go(scene, state)
     expected = (body.n_dofs, body.n_angles, len(body.springs.nodes), body.n_held)
-    same = (
+    same_robot = (
         (state.q.shape[1], state.director.shape[1], state.reference_twist.shape[1], state.n_held) == expected
         and run.rod_edges.tolist() == model.rod_edges.tolist()
         and run.triangles.tolist() == model.triangles.tolist()
     )
-    if not same:
+    if not same_robot:
         raise SceneError(scene.path, (KEY, "trajectory"), OF_ANOTHER)
-    remembered = 0 if state.internal is None else state.internal.shape[1]
-    if remembered != internal_count(model.terms) or _laws(run) not in (None, scene.tables.get("inelastic", [])):
+    internal = 0 if state.internal is None else state.internal.shape[1]
+    if internal != internal_count(model.terms) or _laws(run) not in (None, scene.tables.get("inelastic", [])):
         problem = "is a run of a robot of other materials: expected the same laws that remember"
         raise SceneError(scene.path, (KEY, "trajectory"), problem)
     return state
@@ -226,9 +226,9 @@ def _laws(run: Trajectory) -> list | None:
 
 def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> None:
     """Refuse positions (B, N, 3) in which both nodes of an edge are at the same place."""
-    found = collapsed_edge(model.body, positions)
-    if found is not None:
-        robot, start, end = found
+    edge = collapsed_edge(model.body, positions)
+    if edge is not None:
+        robot, start, end = edge
         problem = f"nodes {start} and {end} of robot {robot} begin at the same place, and an edge joins them"
         raise SceneError(scene.path, KEY, problem)
 
@@ -238,11 +238,11 @@ def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
     table = scene.document.initial
     if table is None or not scene.document.robot.planar:
         return
-    y, rest = state.positions[..., 1], model.nodes[:, 1]
+    y, rest_y = state.positions[..., 1], model.nodes[:, 1]
     sideways = [name for name, axes in (("velocity", (1,)), ("angular_velocity", (0, 2))) if _has(scene, name, axes)]
     if bool((state.node_velocities[..., 1] != 0).any()):
         sideways.append("velocity_file" if table.trajectory is None else "trajectory")
-    if bool((y != rest).any()):
+    if bool((y != rest_y).any()):
         sideways.append("positions_file" if table.trajectory is None else "trajectory")
     if sideways:
         raise SceneError(scene.path, (KEY, sideways[0]), "a planar robot cannot leave the x-z plane")
@@ -250,8 +250,8 @@ def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
 
 def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
     """Return whether the vector `name` of [initial] is given and has components along some axes."""
-    given = getattr(scene.document.initial, name)
-    return given is not None and bool((scene.numbers.vector((KEY, name), given)[..., axes] != 0).any())
+    vector = getattr(scene.document.initial, name)
+    return vector is not None and bool((scene.numbers.vector((KEY, name), vector)[..., axes] != 0).any())
 
 
 def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:

@@ -21,31 +21,31 @@ def external_forces(scene: Scene) -> list[forces.Force]:
     """Return the forces of [environment], [[point_force]], [[line_load]] and [[moment]], in this order."""
     environment, numbers = scene.document.environment, scene.numbers
     _refuse_no_rods(scene)
-    found: list[forces.Force] = []
+    all_forces: list[forces.Force] = []
     if environment.gravity is not None:
         gravity = numbers.vector(("environment", "gravity"), environment.gravity)
-        found.append(forces.Gravity(gravity))
+        all_forces.append(forces.Gravity(gravity))
         if environment.fluid_density is not None:
             density = numbers.scalar(("environment", "fluid_density"), environment.fluid_density)
-            found.append(forces.Buoyancy(gravity, density))
+            all_forces.append(forces.Buoyancy(gravity, density))
     if environment.viscosity is not None:
-        found.append(forces.Viscous(numbers.scalar(("environment", "viscosity"), environment.viscosity)))
+        all_forces.append(forces.Viscous(numbers.scalar(("environment", "viscosity"), environment.viscosity)))
     if environment.mass_damping is not None:
-        found.append(forces.MassDamping(numbers.scalar(("environment", "mass_damping"), environment.mass_damping)))
+        all_forces.append(forces.MassDamping(numbers.scalar(("environment", "mass_damping"), environment.mass_damping)))
     if environment.resistive is not None:
-        found.append(_resistive(numbers, environment.resistive))
-    found += _on_triangles(scene)
+        all_forces.append(_resistive(numbers, environment.resistive))
+    all_forces += _on_triangles(scene)
     for k, load in enumerate(scene.document.point_force):
         force = _of_robots(numbers.vector(("point_force", k, "force"), load.force))
-        found.append(forces.PointForce(load.nodes, force, load.start, load.stop))
+        all_forces.append(forces.PointForce(load.nodes, force, load.start, load.stop))
     for k, line in enumerate(scene.document.line_load):
         load_of_line = _of_robots(numbers.vector(("line_load", k, "load"), line.load))
-        found.append(forces.LineLoad(load_of_line, line.edges, line.sides, line.start, line.stop))
+        all_forces.append(forces.LineLoad(load_of_line, line.edges, line.sides, line.start, line.stop))
     for k, turning in enumerate(scene.document.moment):
         moment = _of_robots(numbers.vector(("moment", k, "moment"), turning.moment))
         where = (turning.nodes, turning.edges, turning.frame, turning.start, turning.stop)
-        found.append(forces.PointMoment(moment, *where))
-    return found
+        all_forces.append(forces.PointMoment(moment, *where))
+    return all_forces
 
 
 def _of_robots(load: torch.Tensor) -> torch.Tensor:
@@ -65,24 +65,24 @@ def _refuse_no_rods(scene: Scene) -> None:
 def _on_triangles(scene: Scene) -> list[forces.Force]:
     environment, numbers = scene.document.environment, scene.numbers
     drag, thrust = environment.drag, environment.thrust
-    given = [name for name in ("drag", "pressure", "thrust") if getattr(environment, name) is not None]
-    if given and not len(scene.geometry.triangles):
-        raise SceneError(scene.path, ("environment", given[0]), "acts on triangles, and the robot has none")
-    found: list[forces.Force] = []
+    keys = [name for name in ("drag", "pressure", "thrust") if getattr(environment, name) is not None]
+    if keys and not len(scene.geometry.triangles):
+        raise SceneError(scene.path, ("environment", keys[0]), "acts on triangles, and the robot has none")
+    all_forces: list[forces.Force] = []
     if drag is not None:
         density, coefficient = (
             numbers.scalar(("environment", "drag", name), getattr(drag, name)) for name in ("density", "coefficient")
         )
-        found.append(forces.Drag(density, coefficient))
+        all_forces.append(forces.Drag(density, coefficient))
     if environment.pressure is not None:
-        found.append(forces.Pressure(numbers.scalar(("environment", "pressure"), environment.pressure)))
+        all_forces.append(forces.Pressure(numbers.scalar(("environment", "pressure"), environment.pressure)))
     if thrust is not None:
         coefficient, refill = (
             numbers.scalar(("environment", "thrust", name), getattr(thrust, name)) for name in ("coefficient", "refill")
         )
         axis = "body" if thrust.axis is None else torch.tensor(thrust.axis, dtype=torch.float64, device="cpu")
-        found.append(forces.Thrust(coefficient, thrust.smoothing, axis, refill))
-    return found
+        all_forces.append(forces.Thrust(coefficient, thrust.smoothing, axis, refill))
+    return all_forces
 
 
 def _resistive(numbers: Numbers, table: schema.Resistive) -> forces.Force:

@@ -30,13 +30,13 @@ VECTORS = {"gradient": ("value", "center"), "dipole": ("moment", "center")}
 
 
 def magnetic_forces(
-    scene: Scene, of_edges: np.ndarray, of_triangles: np.ndarray, run_code: bool
+    scene: Scene, table_of_edges: np.ndarray, table_of_triangles: np.ndarray, run_code: bool
 ) -> list[magnetics.Magnetic | magnetics.MagneticShells]:
     """Return the forces on the magnetised rods and shells of a scene, if it has any.
 
     Parameters
     ----------
-    of_edges, of_triangles : (E,), (F,) the [[rod]] table of each edge, the [[shell]] table of each triangle.
+    table_of_edges, table_of_triangles : (E,), (F,) [[rod]] table of each edge, [[shell]] table of each triangle.
     run_code : run the file that magnetic.python names; if False, the field is zero in its place.
     """
     table = scene.document.magnetic
@@ -46,15 +46,15 @@ def magnetic_forces(
     if table.python is None:
         field = _field(scene, table)
     elif run_code:
-        field = _field_of_code(scene, table.python)
-    found: list[magnetics.Magnetic | magnetics.MagneticShells] = []
+        field = _field_from_code(scene, table.python)
+    all_forces: list[magnetics.Magnetic | magnetics.MagneticShells] = []
     if any(rod.magnetised for rod in scene.document.rod):
-        given = _magnetisation(scene, "rod", scene.document.rod, of_edges)
-        found.append(magnetics.Magnetic(given, field))
+        magnetisation = _magnetisation(scene, "rod", scene.document.rod, table_of_edges)
+        all_forces.append(magnetics.Magnetic(magnetisation, field))
     if any(shell.magnetised for shell in scene.document.shell):
-        given = _magnetisation(scene, "shell", scene.document.shell, of_triangles)
-        found.append(magnetics.MagneticShells(given, field))
-    return found
+        magnetisation = _magnetisation(scene, "shell", scene.document.shell, table_of_triangles)
+        all_forces.append(magnetics.MagneticShells(magnetisation, field))
+    return all_forces
 
 
 def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], table_of: np.ndarray) -> Tensor:
@@ -63,17 +63,19 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
     for k, table in enumerate(tables):
         index = np.flatnonzero(table_of == k)
         if table.magnetisation is not None:
-            given = scene.numbers.vector((kind, k, "magnetisation"), table.magnetisation).unsqueeze(-2)
-            parts.append((index, given))
+            magnetisation = scene.numbers.vector((kind, k, "magnetisation"), table.magnetisation).unsqueeze(-2)
+            parts.append((index, magnetisation))
         elif table.magnetisation_file is not None:
             with reading(scene.path, (kind, k, "magnetisation_file"), table.magnetisation_file) as path:
                 rows = read_rows(path, len(index), ("x", "y", "z"), f"{ELEMENTS[kind]} of the table")
             parts.append((index, rows))
-    lead: Sequence[int] = next((given.shape[:1] for _, given in parts if given.dim() == 3), ())
-    whole = torch.zeros(*lead, len(table_of), 3, dtype=torch.float64, device="cpu")
-    for index, given in parts:
-        whole[..., index, :] = given
-    return whole
+    robots: Sequence[int] = next(
+        (magnetisation.shape[:1] for _, magnetisation in parts if magnetisation.dim() == 3), ()
+    )
+    of_elements = torch.zeros(*robots, len(table_of), 3, dtype=torch.float64, device="cpu")
+    for index, magnetisation in parts:
+        of_elements[..., index, :] = magnetisation
+    return of_elements
 
 
 def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
@@ -95,14 +97,14 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
             rows = _rows_in_time(scene, "magnetic.dipole.file", inside.file, {6: "x, y, z, moment x, y, z"})
             return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
         if inside is not None:
-            given = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
+            vectors = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
             matrix = {"gradient": inside.gradient} if name == "gradient" else {}
-            return kind(**given, **matrix)
+            return kind(**vectors, **matrix)
     assert table.file is not None
     rows = _rows_in_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
     scale = numbers.scalar(("magnetic", "scale"), table.scale)
-    each = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
-    return magnetics.Table(rows.times, each)
+    values = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
+    return magnetics.Table(rows.times, values)
 
 
 def _rows_in_time(scene: Scene, key: str, file: str, columns: dict[int, str]) -> TimeTable:
@@ -115,9 +117,9 @@ def _rows_in_time(scene: Scene, key: str, file: str, columns: dict[int, str]) ->
     return rows
 
 
-def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
+def _field_from_code(scene: Scene, name: str) -> magnetics.Field:
     """Return the field that "file.py:name" gives: a function of time, or a module such as `magnetics.Dipole`."""
-    path, found = named_in_code(scene.path, KEY, name)
+    path, function = named_in_code(scene.path, KEY, name)
     attribute = name.rpartition(":")[2]
 
     def refused(error: Exception) -> SceneError:
@@ -126,13 +128,13 @@ def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
 
     def checked(time: Tensor) -> Tensor | Sequence[float]:
         try:
-            return found(time)
+            return function(time)
         except Exception as error:  # whatever the user's function raises: named here, with its cause kept
             raise refused(error) from error
 
-    field = field_of(found) if isinstance(found, nn.Module) else magnetics.Timed(checked)
+    field = field_of(function) if isinstance(function, nn.Module) else magnetics.Timed(checked)
     try:  # one evaluation, so that errors in the field show before the run
-        tried = field(
+        value = field(
             torch.zeros(scene.batch, 1, 3, dtype=torch.float64, device="cpu"),
             torch.zeros(scene.batch, dtype=torch.float64, device="cpu"),
         )
@@ -142,8 +144,8 @@ def _field_of_code(scene: Scene, name: str) -> magnetics.Field:
         raise SceneError(scene.path, KEY, f"{attribute} of {path}: {error}") from error
     except Exception as error:
         raise refused(error) from error
-    if not bool(torch.isfinite(tried).all()):
+    if not bool(torch.isfinite(value).all()):
         raise SceneError(
-            scene.path, KEY, f"{attribute} of {path}: expected finite numbers at time 0, got {tried[0, 0]}"
+            scene.path, KEY, f"{attribute} of {path}: expected finite numbers at time 0, got {value[0, 0]}"
         )
     return field

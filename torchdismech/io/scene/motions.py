@@ -35,7 +35,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
     if actuation.natural_twist is not None and scene.document.robot.planar:
         raise SceneError(scene.path, "actuation.natural_twist", "a planar robot does not twist")
     node_motions, edge_motions = _motions(scene)
-    _check_held(scene, model)
+    _refuse_unclamped_motions(scene, model)
     turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
     poses = not turning.isdisjoint(model.body.held.nodes.tolist())
     if poses:
@@ -70,22 +70,22 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
 
 def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[Twisting]]:
     """Return the motions of nodes and of edges; refuse two of one node at the same time."""
-    of_nodes: list[Translation | Rotation | Path3] = []
-    of_edges: list[Twisting] = []
+    node_motions: list[Translation | Rotation | Path3] = []
+    edge_motions: list[Twisting] = []
     owner: list[int] = []
     for k, move in enumerate(scene.document.move):
         if move.nodes is not None:
             motion = _node_motion(scene, k, move)
-            also = [other for other, earlier in zip(owner, of_nodes, strict=True) if motion.overlaps(earlier)]
-            if also:
-                problem = f"a node is moved by move.{also[0]} at the same time: set start and stop apart"
+            clashing = [other for other, earlier in zip(owner, node_motions, strict=True) if motion.overlaps(earlier)]
+            if clashing:
+                problem = f"a node is moved by move.{clashing[0]} at the same time: set start and stop apart"
                 raise SceneError(scene.path, ("move", k, "nodes"), problem)
-            of_nodes.append(motion)
+            node_motions.append(motion)
             owner.append(k)
         if move.edges is not None and move.twist_rate is not None:
             rate = scene.numbers.scalar(("move", k, "twist_rate"), move.twist_rate)
-            of_edges.append(Twisting(move.edges, move.start, move.stop, rate))
-    return of_nodes, of_edges
+            edge_motions.append(Twisting(move.edges, move.start, move.stop, rate))
+    return node_motions, edge_motions
 
 
 def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotation | Path3:
@@ -107,7 +107,7 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
     return Path3(move.nodes, -np.inf, np.inf, table)
 
 
-def _check_held(scene: Scene, model: Model) -> None:
+def _refuse_unclamped_motions(scene: Scene, model: Model) -> None:
     """Refuse motion of dofs that no clamp holds, and motion out of a planar robot's plane."""
     free = model.free.cpu().numpy()
     n_nodes = len(scene.geometry.nodes)
@@ -133,10 +133,10 @@ def _refuse_split_clamps(scene: Scene, model: Model) -> None:
     """
     for k, move in enumerate(scene.document.move):
         for clamp in model.body.clamps:
-            moved = np.isin(clamp.nodes, move.nodes or [])
-            if moved.any() and not moved.all():
+            is_moved = np.isin(clamp.nodes, move.nodes or [])
+            if is_moved.any() and not is_moved.all():
                 problem = (
-                    f"node {clamp.nodes[~moved][0]} of the same clamp stays: clamps with a direction turn as a whole"
+                    f"node {clamp.nodes[~is_moved][0]} of the same clamp stays: clamps with a direction turn as a whole"
                 )
                 raise SceneError(scene.path, ("move", k, "nodes"), problem)
 
@@ -163,8 +163,8 @@ def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -
             if len(columns) < 2:
                 continue
             x = path.table.values.unflatten(1, (-1, 3))[:, columns]
-            rest = model.nodes[clamp.nodes].to(x)
-            arms = rest[1:] - rest[0]
+            rest_positions = model.nodes[clamp.nodes].to(x)
+            arms = rest_positions[1:] - rest_positions[0]
             off = torch.linalg.vector_norm(x[:, 1:] - x[:, :1] - arms, dim=-1)
             bad = (off > OUT_OF_SHAPE * torch.linalg.vector_norm(arms, dim=-1)).nonzero()
             if len(bad):
@@ -181,8 +181,8 @@ def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -
 def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
     """Return the axes (0, 1, 2) along which a [[move]] may move its nodes."""
     if move.velocity is not None:
-        drawn = scene.numbers.vector(("move", k, "velocity"), move.velocity)
-        return [axis for axis in range(3) if (drawn[..., axis] != 0).any()]
+        velocity = scene.numbers.vector(("move", k, "velocity"), move.velocity)
+        return [axis for axis in range(3) if (velocity[..., axis] != 0).any()]
     if move.rotation is not None:
         direction = np.array(move.rotation.axis) / np.linalg.norm(move.rotation.axis)
         return [axis for axis in range(3) if abs(direction[axis]) < 1]

@@ -25,14 +25,14 @@ def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
     parts = _as_written(path, tables, key)
     inside: Any = tables
     for k, part in enumerate(parts):
-        before = ".".join(parts[:k])
+        so_far = ".".join(parts[:k])
         if not isinstance(inside, dict | list):
-            raise SceneError(path, key, f"{before} is {shown(inside)}: there is no {part!r:.80} in it to be changed")
-        place: Any = number_in_list(path, key, before, part, len(inside)) if isinstance(inside, list) else part
+            raise SceneError(path, key, f"{so_far} is {shown(inside)}: there is no {part!r:.80} in it to be changed")
+        entry_key: Any = number_in_list(path, key, so_far, part, len(inside)) if isinstance(inside, list) else part
         if k == len(parts) - 1:
-            inside[place] = value
+            inside[entry_key] = value
         else:
-            inside = inside.setdefault(place, {}) if isinstance(inside, dict) else inside[place]
+            inside = inside.setdefault(entry_key, {}) if isinstance(inside, dict) else inside[entry_key]
 
 
 def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
@@ -40,11 +40,11 @@ def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
     first, *rest = key.split(".")
     if not rest or first not in SEVERAL:
         return [first, *rest]
-    there = tables.get(first)
-    if there == [] or (there is None and first not in ALONE):
+    table = tables.get(first)
+    if table == [] or (table is None and first not in ALONE):
         raise SceneError(path, key, f"there is no [[{first}]] in the scene to be changed")
-    number = number_of_table(path, key, first, rest[0], len(there) if isinstance(there, list) else 1)
-    if isinstance(there, list):
+    number = number_of_table(path, key, first, rest[0], len(table) if isinstance(table, list) else 1)
+    if isinstance(table, list):
         return [first, "0", *rest] if number is None else [first, *rest]
     return [first, *rest] if number is None else [first, *rest[1:]]
 
@@ -59,8 +59,8 @@ def number_of_table(path: Path, where: str, name: str, part: str, count: int) ->
     number = _number(part)
     if number is not None and number < count:
         return number
-    each = f"of one of the {count} tables, 0 to {count - 1}, as in {name}.0"
-    expected = each if count > 1 else "0, as there is one table, or none"
+    of_several = f"of one of the {count} tables, 0 to {count - 1}, as in {name}.0"
+    expected = of_several if count > 1 else "0, as there is one table, or none"
     raise SceneError(path, where, f"expected the number {expected}, got {part!r:.80}")
 
 

@@ -103,42 +103,42 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
     value: Any = document
     table: BaseModel = document
     for part in name.split("."):
-        before = ".".join(map(str, key))
+        so_far = ".".join(map(str, key))
         if isinstance(value, list) and value and isinstance(value[0], BaseModel):
-            number = number_of_table(path, where, before, part, len(value))
+            number = number_of_table(path, where, so_far, part, len(value))
             key.append(number or 0)
             value = value[number or 0]
             if number is not None:
                 continue
         table = value if isinstance(value, BaseModel) else table
-        place, value = _entry(path, where, value, part, before)
-        key.append(place)
+        entry_key, value = _entry(path, where, value, part, so_far)
+        key.append(entry_key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
     _check_per_robot(path, where, tuple(key), table)
     return tuple(key)
 
 
-def _entry(path: Path, where: str, value: Any, part: str, before: str) -> tuple[str | int, Any]:
+def _entry(path: Path, where: str, value: Any, part: str, so_far: str) -> tuple[str | int, Any]:
     """Return the key or list index that the next part of a dotted name is, and the value there.
 
     Parameters
     ----------
     value : the table or list that the name has led to so far.
-    before : the name so far, for messages.
+    so_far : the name so far, for messages.
     """
     if isinstance(value, list) and value:
-        place = number_in_list(path, where, before, part, len(value))
-        return place, value[place]
+        index = number_in_list(path, where, so_far, part, len(value))
+        return index, value[index]
     if isinstance(value, list):
-        raise SceneError(path, where, f"there is no {before!r} in the scene to be drawn")
+        raise SceneError(path, where, f"there is no {so_far!r} in the scene to be drawn")
     inside = type(value).model_fields if isinstance(value, BaseModel) else {}
     present = [k for k in inside if getattr(value, k) is not None]
     if part not in present:
         if isinstance(value, Document):  # of the tables, those that are written
             present = [k for k in present if k in value.model_fields_set and getattr(value, k) != []]
-        listed = f"; there are {', '.join(present)}" if present else ""
-        raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{listed}")
+        alternatives = f"; there are {', '.join(present)}" if present else ""
+        raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{alternatives}")
     return part, getattr(value, part)
 
 
@@ -159,8 +159,8 @@ def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None
 def _what_may(table: BaseModel) -> str:
     """Return which numbers of a table may differ from robot to robot, in words."""
     fields = type(table).model_fields
-    given = [name for name, field in fields.items() if per_robot(field) and getattr(table, name) is not None]
-    return f"of this table these may differ: {', '.join(given)}" if given else "nothing of this table may differ"
+    names = [name for name, field in fields.items() if per_robot(field) and getattr(table, name) is not None]
+    return f"of this table these may differ: {', '.join(names)}" if names else "nothing of this table may differ"
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -218,14 +218,14 @@ def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], r
         wrong = [(robot, problem) for robot, problem in ends.items() if problem is not None]
         if not wrong:
             return values
-        others = next(samples, None)
-        if others is None or tries == TRIES:
+        next_values = next(samples, None)
+        if next_values is None or tries == TRIES:
             break
         rows = _refused(key, values, raw)
-        values[rows] = others[rows]
+        values[rows] = next_values[rows]
     robot, problem = wrong[0]
-    after = f" in draw {tries}, as in all before" if tries > 1 else ""
-    raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{after}: {problem}")
+    in_draw = f" in draw {tries}, as in all before" if tries > 1 else ""
+    raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{in_draw}: {problem}")
 
 
 def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:

@@ -73,8 +73,8 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     if fault["type"] == "value_error":
         return key, fault["msg"].removeprefix("Value error, ")
     field = field_at(document, fault["loc"])
-    said = field.description if field is not None and field.description else ""
-    meaning = f" ({said})" if said else ""
+    description = field.description if field is not None and field.description else ""
+    meaning = f" ({description})" if description else ""
     if fault["type"] == "missing":
         choices = choices_of(field)
         return key, f"missing{f'; expected {choices}' if choices else ''}{meaning}"
@@ -82,8 +82,8 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
         return _wrong_tag(key, fault, field)
     if fault["type"] == "list_type" and isinstance(fault["input"], dict) and len(key) == 1:
         return key, f"expected a list of tables: write [[{key[0]}]] in place of [{key[0]}]"
-    if said and _names_alternative(fault["loc"], key):
-        return key, f"expected {said}, got {shown(fault['input'])}"
+    if description and _names_alternative(fault["loc"], key):
+        return key, f"expected {description}, got {shown(fault['input'])}"
     expected = _in_words_of_toml(fault["msg"])
     if field is not None and fault["type"] in ("too_short", "too_long"):
         bound = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
@@ -123,7 +123,7 @@ def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
 
 def _exact_lengths(annotation: Any, metadata: Sequence[Any] = ()) -> Iterator[int]:
     """Yield the length of each list in an annotation that allows only one length."""
-    bounds = [bound for given in metadata for bound in (getattr(given, "metadata", None) or [given])]
+    bounds = [bound for part in metadata for bound in (getattr(part, "metadata", None) or [part])]
     most = [bound.max_length for bound in bounds if hasattr(bound, "max_length")]
     yield from (bound.min_length for bound in bounds if getattr(bound, "min_length", None) in most)
     for part in typing.get_args(annotation):
@@ -183,8 +183,8 @@ def meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str], cutoff: float) -> str:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return f"did you mean {found[0]!r}? " if found else ""
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return f"did you mean {matches[0]!r}? " if matches else ""
 
 
 def _elsewhere(key: Key, document: type[BaseModel]) -> str:
@@ -227,9 +227,9 @@ def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldI
     for part in location:
         if isinstance(part, int):
             continue
-        found = next((t.model_fields[part] for t in tables if part in t.model_fields), None)
-        if found is not None:
-            field, tables = found, list(_tables(found.annotation))
+        inner = next((t.model_fields[part] for t in tables if part in t.model_fields), None)
+        if inner is not None:
+            field, tables = inner, list(_tables(inner.annotation))
         elif any(part in _tags(table) for table in tables):
             tables = [table for table in tables if part in _tags(table)]
     return field

@@ -16,7 +16,8 @@ from torchdismech.io.scene.refusals import SceneError
 
 __all__ = ["line_in", "named_in_code"]
 
-_KNOWN: dict[str, set[str]] = {}  # by folder: the modules that were imported before the first of its files was run
+# by folder: the modules that were imported before the first of its files was run
+_MODULES_BEFORE: dict[str, set[str]] = {}
 
 
 def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
@@ -29,8 +30,8 @@ def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
     try:
         module = _run(path)
     except (Exception, SystemExit) as error:  # the user's file may raise anything
-        said = error.msg if isinstance(error, SyntaxError) else error
-        problem = f"{path} does not run: {type(error).__name__}{line_in(path, error)}: {said}"
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        problem = f"{path} does not run: {type(error).__name__}{line_in(path, error)}: {reason}"
         raise SceneError(scene, key, problem) from error
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -40,18 +41,18 @@ def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
 
 def _run(path: Path) -> ModuleType:
     """Run a file and return its module, which stays in `sys.modules`, where dataclasses and pickle look for it."""
-    whole = path.absolute()
-    digest = hashlib.sha256(str(whole).encode()).hexdigest()[:12]
-    called = f"torchdismech_scene_{path.stem}_{digest}"
-    spec = importlib.util.spec_from_file_location(called, whole)
+    absolute = path.absolute()
+    digest = hashlib.sha256(str(absolute).encode()).hexdigest()[:12]
+    module_name = f"torchdismech_scene_{path.stem}_{digest}"
+    spec = importlib.util.spec_from_file_location(module_name, absolute)
     assert spec is not None and spec.loader is not None  # the schema asks for a name that ends in .py
     module = importlib.util.module_from_spec(spec)
-    with _folder_first(str(whole.parent)):
-        sys.modules[called] = module
+    with _folder_first(str(absolute.parent)):
+        sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
         except BaseException:
-            del sys.modules[called]
+            del sys.modules[module_name]
             raise
     return module
 
@@ -62,9 +63,9 @@ def _folder_first(folder: str) -> Iterator[None]:
 
     Modules of the same names from folders of other users' files are forgotten before.
     """
-    for name in _strangers(folder):
+    for name in _shadowing_modules(folder):
         del sys.modules[name]
-    _KNOWN.setdefault(folder, set(sys.modules))
+    _MODULES_BEFORE.setdefault(folder, set(sys.modules))
     sys.path.insert(0, folder)
     try:
         yield
@@ -74,7 +75,7 @@ def _folder_first(folder: str) -> Iterator[None]:
             sys.path.append(folder)
 
 
-def _strangers(folder: str) -> list[str]:
+def _shadowing_modules(folder: str) -> list[str]:
     """Return the modules that files of other folders imported from there, and that this folder has by the same name.
 
     Python would take them in place of those in this folder.
@@ -84,7 +85,7 @@ def _strangers(folder: str) -> list[str]:
         file = getattr(module, "__file__", None)
         if file and "." not in name:
             home = str(Path(file).parents[1 if hasattr(module, "__path__") else 0])
-            if home != folder and name not in _KNOWN.get(home, {name}) and _has_module(folder, name):
+            if home != folder and name not in _MODULES_BEFORE.get(home, {name}) and _has_module(folder, name):
                 elsewhere.add(name)
     return [name for name in list(sys.modules) if name.partition(".")[0] in elsewhere]
 
@@ -98,12 +99,12 @@ def line_in(path: Path, error: BaseException) -> str:
 
     If the error was raised in another file of the same folder, that file and its line follow.
     """
-    own = os.path.realpath(path)  # paths in tracebacks are absolute
-    places = [(os.path.realpath(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    real_path = os.path.realpath(path)  # paths in tracebacks are absolute
+    lines_of_files = [(os.path.realpath(f.filename), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename is not None:
-        places.append((os.path.realpath(error.filename), error.lineno))
-    lines = [line for file, line in places if file == own]
+        lines_of_files.append((os.path.realpath(error.filename), error.lineno))
+    lines = [line for file, line in lines_of_files if file == real_path]
     if not lines:
         return ""
-    file, line = [place for place in places if os.path.dirname(place[0]) == os.path.dirname(own)][-1]
-    return f" in line {lines[-1]}" + ("" if file == own else f", from line {line} of {os.path.basename(file)}")
+    file, line = [entry for entry in lines_of_files if os.path.dirname(entry[0]) == os.path.dirname(real_path)][-1]
+    return f" in line {lines[-1]}" + ("" if file == real_path else f", from line {line} of {os.path.basename(file)}")
