@@ -87,8 +87,8 @@ class Arrows:
 
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the least and the largest components (3,) of the arrows along each axis [m], to make room for them."""
-        ways = self.scale * self._forces.forces(self._rows, self._robots, self._nodes).reshape(-1, 3)
-        return ways.min(0, initial=0.0), ways.max(0, initial=0.0)
+        vectors = self.scale * self._forces.forces(self._rows, self._robots, self._nodes).reshape(-1, 3)
+        return vectors.min(0, initial=0.0), vectors.max(0, initial=0.0)
 
     def vertices(self, index: slice, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return vertices [m] and unit normals, (T, V, 3) float32, in some of the frames.
@@ -99,31 +99,32 @@ class Arrows:
         offsets : (R, 3) by which the robots are moved [m].
         """
         rows = self._rows[index]
-        ways = self.scale * self._forces.forces(rows, self._robots, self._nodes)
-        places = self._forces.places(rows, self._robots, self._nodes) + offsets[:, None]
-        vertices = _arrows(places, ways, self._size)  # (T, R, K, V, 3)
+        vectors = self.scale * self._forces.forces(rows, self._robots, self._nodes)
+        feet = self._forces.places(rows, self._robots, self._nodes) + offsets[:, None]
+        vertices = _arrows(feet, vectors, self._size)  # (T, R, K, V, 3)
         normals = vertex_normals(vertices, _faces())
         return tuple(x.reshape(len(rows), -1, 3).astype(np.float32) for x in (vertices, normals))  # type: ignore[return-value]
 
 
-def _arrows(places: np.ndarray, ways: np.ndarray, size: float) -> np.ndarray:
-    """Return the vertices (..., V, 3) of arrows with feet at `places` and vectors `ways`, (..., 3).
+def _arrows(feet: np.ndarray, vectors: np.ndarray, size: float) -> np.ndarray:
+    """Return the vertices (..., V, 3) of arrows with `feet` and `vectors`, (..., 3).
 
     Arrows of forces that are too small to be shown are collapsed to points.
     """
-    length = np.linalg.norm(ways, axis=-1, keepdims=True)
-    along = ways / np.where(length > 0, length, 1.0)
-    across = np.cross(along, np.eye(3)[np.abs(along).argmin(-1)])
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    direction = vectors / np.where(length > 0, length, 1.0)
+    across = np.cross(direction, np.eye(3)[np.abs(direction).argmin(-1)])
     across /= np.maximum(np.linalg.norm(across, axis=-1, keepdims=True), 1e-12)
     angle = 2 * np.pi * np.arange(SIDES) / SIDES
     ring = (
-        np.cos(angle)[:, None] * across[..., None, :] + np.sin(angle)[:, None] * np.cross(along, across)[..., None, :]
+        np.cos(angle)[:, None] * across[..., None, :]
+        + np.sin(angle)[:, None] * np.cross(direction, across)[..., None, :]
     )
     shown = (length > LEAST_FORCE * LONGEST_ARROW * size)[..., None]
-    neck = (np.maximum(length - 2.5 * HEAD * size, 0.5 * length) * along)[..., None, :]
+    neck = (np.maximum(length - 2.5 * HEAD * size, 0.5 * length) * direction)[..., None, :]
     parts = [np.zeros_like(neck), RADIUS * size * ring, neck + RADIUS * size * ring, neck + HEAD * size * ring]
-    vertices = np.concatenate([*parts, ways[..., None, :]], axis=-2)
-    return places[..., None, :] + np.where(shown, vertices, 0.0)
+    vertices = np.concatenate([*parts, vectors[..., None, :]], axis=-2)
+    return feet[..., None, :] + np.where(shown, vertices, 0.0)
 
 
 def _faces() -> np.ndarray:

@@ -61,9 +61,9 @@ class Scale:
         table = DIVERGING if self.low < 0 else LOW_TO_HIGH
         share = np.clip((values - self.low) / (self.high - self.low), 0, 1)
         known = np.isfinite(share)
-        at = np.where(known, share, 0.0)
-        places = np.linspace(0, 1, len(table))
-        mixed = np.stack([np.interp(at, places, table[:, k]) for k in range(3)], axis=-1)
+        position = np.where(known, share, 0.0)
+        stops = np.linspace(0, 1, len(table))
+        mixed = np.stack([np.interp(position, stops, table[:, k]) for k in range(3)], axis=-1)
         return np.where(known[..., None], mixed, UNKNOWN).round().astype(np.uint8)
 
 
@@ -135,9 +135,9 @@ def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: 
     count = np.bincount(edges.ravel(), minlength=positions.shape[-2])
     first, second = order[count[edges.ravel()[order]] == 2].reshape(-1, 2).T  # ends of edges, as 2 edge + side
     nodes = edges.ravel()[first]
-    along = positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :]
-    length = np.linalg.norm(along, axis=-1)
-    t = along / length[..., None]
+    vectors = positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :]
+    length = np.linalg.norm(vectors, axis=-1)
+    t = vectors / length[..., None]
     # as if the first edge ended at the node and the second began there
     e = t[..., first // 2, :] * np.where(first % 2 == 1, 1.0, -1.0)[:, None]
     f = t[..., second // 2, :] * np.where(second % 2 == 0, 1.0, -1.0)[:, None]
@@ -152,6 +152,6 @@ def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: 
 
 def _turn(d: np.ndarray, other: np.ndarray, e: np.ndarray, f: np.ndarray) -> np.ndarray:
     """Return the angle (...) [rad] about tangents f from directors d, transported there from tangents e, to `other`."""
-    there = torch.as_tensor(f, device="cpu")
-    moved = transported(torch.as_tensor(d, device="cpu"), torch.as_tensor(e, device="cpu"), there)
-    return signed_angle(moved, torch.as_tensor(other, device="cpu"), there).numpy()
+    axis = torch.as_tensor(f, device="cpu")
+    carried = transported(torch.as_tensor(d, device="cpu"), torch.as_tensor(e, device="cpu"), axis)
+    return signed_angle(carried, torch.as_tensor(other, device="cpu"), axis).numpy()

@@ -56,8 +56,8 @@ def draw_curves(
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    for name, given in {"energies": energies, "contact": contact, "strains": strains}.items():
-        truth(given, f"draw_curves: {name}")
+    for name, value in {"energies": energies, "contact": contact, "strains": strains}.items():
+        truth(value, f"draw_curves: {name}")
     robot = index_of(robot, trajectory.batch, "robot")
     panels: list[tuple[str, dict[str, np.ndarray]]] = []
     if energies:
@@ -66,9 +66,9 @@ def draw_curves(
         panels += _contacts(trajectory, robot)
     title = title_of(robot, trajectory.batch)
     if strains:
-        found, still = _strains(trajectory, robot)
-        panels += found
-        title += f"; zero throughout: {', '.join(still)}" if still else ""
+        strain_panels, zero_kinds = _strains(trajectory, robot)
+        panels += strain_panels
+        title += f"; zero throughout: {', '.join(zero_kinds)}" if zero_kinds else ""
     advances = bool(trajectory.time[-1] > trajectory.time[0])
     abscissa = (trajectory.time if advances else trajectory.step).numpy()
     columns = -(-len(panels) // TALLEST)
@@ -110,18 +110,18 @@ def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[s
             "--strains: the run has none: ask for them before it, by strains = true in [output] of a scene, or by "
             "rollout(..., strains=True)"
         )
-    there = {name: values for name, values in curves.items() if values.shape[1]}
-    still = [name for name, values in there.items() if np.abs(values).max() <= STILL]
-    still = [] if len(still) == len(there) else still
+    nonempty = {name: values for name, values in curves.items() if values.shape[1]}
+    zero_kinds = [name for name, values in nonempty.items() if np.abs(values).max() <= STILL]
+    zero_kinds = [] if len(zero_kinds) == len(nonempty) else zero_kinds
     panels = [
         (
             f"{name} [{unit_of_strain(name)}]",
             {"largest": values.max(1), "mean": values.mean(1), "smallest": values.min(1)},
         )
-        for name, values in there.items()
-        if name not in still
+        for name, values in nonempty.items()
+        if name not in zero_kinds
     ]
-    return panels, still
+    return panels, zero_kinds
 
 
 def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, np.ndarray]]]:
@@ -139,7 +139,7 @@ def _contacts(trajectory: Trajectory, robot: int) -> list[tuple[str, dict[str, n
         ("force [N]", {name: np.linalg.norm(values, axis=-1) for name, values in forces.items()}),
         ("load [N]", loads),
     ]
-    return [(label, found) for label, found in panels if found]
+    return [(label, panel) for label, panel in panels if panel]
 
 
 def _of_robot(tensors: Mapping[str, Tensor], robot: int) -> dict[str, np.ndarray]:

@@ -24,47 +24,50 @@ def material_directors(trajectory: Trajectory, frames: np.ndarray, robots: np.nd
     chains of rigid elements, which have no directors, a fixed direction across the edge is taken.
     """
     edges = trajectory.rod_edges
-    count, rows = len(edges), torch.as_tensor(robots, device="cpu")
+    count, robot_index = len(edges), torch.as_tensor(robots, device="cpu")
     start = int((trajectory.step - trajectory.state_step).abs().argmin())
     twisted = isinstance(trajectory.state, State)
     if twisted:
-        state = trajectory.state.rows(rows)
+        state = trajectory.state.rows(robot_index)
         anchor = state.tangent[:, :count].double(), state.director[:, :count].double()
     else:
-        tangent = _tangents(trajectory, start, rows)
+        tangent = _tangents(trajectory, start, robot_index)
         anchor = tangent, first_director(tangent)
-    wanted = set(frames.tolist())
-    found: dict[int, Tensor] = {}
-    for walk in (range(start, min(wanted, default=start) - 1, -1), range(start, max(wanted, default=start) + 1)):
-        for row, tangent, director in _carried(trajectory, walk, rows, *anchor):
-            if row in wanted:
-                angle = trajectory.twist[row, rows, :count].double() if twisted else torch.zeros_like(tangent[..., 0])
-                found[row] = rotated(director, tangent, angle)
-    return torch.stack([found[row] for row in frames.tolist()]).numpy()
+    frame_set = set(frames.tolist())
+    directors: dict[int, Tensor] = {}
+    for walk in (range(start, min(frame_set, default=start) - 1, -1), range(start, max(frame_set, default=start) + 1)):
+        for row, tangent, director in _carried(trajectory, walk, robot_index, *anchor):
+            if row in frame_set:
+                angle = torch.zeros_like(tangent[..., 0])
+                if twisted:
+                    angle = trajectory.twist[row, robot_index, :count].double()
+                directors[row] = rotated(director, tangent, angle)
+    return torch.stack([directors[row] for row in frames.tolist()]).numpy()
 
 
 def _carried(
-    trajectory: Trajectory, walk: Iterable[int], rows: Tensor, tangent: Tensor, director: Tensor
+    trajectory: Trajectory, walk: Iterable[int], robots: Tensor, tangent: Tensor, director: Tensor
 ) -> Iterable[tuple[int, Tensor, Tensor]]:
     """Yield (row, tangents, reference directors) for the rows of a walk, with directors transported from row to row.
 
     Parameters
     ----------
     walk : rows of the trajectory in their order, forwards or backwards.
-    rows : the robots (R,).
+    robots : (R,).
     tangent, director : (R, E, 3) where the walk begins.
     """
     for row in walk:
-        there = _tangents(trajectory, row, rows)
-        moved = transported(director, tangent, there)
-        moved = unit(moved - there * (moved * there).sum(-1, keepdim=True))  # so that rounding does not add up
-        director = torch.where(moved.isfinite().all(-1, keepdim=True), moved, first_director(there))
-        tangent = there
+        new_tangent = _tangents(trajectory, row, robots)
+        carried = transported(director, tangent, new_tangent)
+        # so that rounding does not add up
+        carried = unit(carried - new_tangent * (carried * new_tangent).sum(-1, keepdim=True))
+        director = torch.where(carried.isfinite().all(-1, keepdim=True), carried, first_director(new_tangent))
+        tangent = new_tangent
         yield row, tangent, director
 
 
-def _tangents(trajectory: Trajectory, row: int, rows: Tensor) -> Tensor:
-    """Return the unit tangents (R, E, 3) of the rod edges of the robots `rows` in a frame."""
-    x = trajectory.positions[row, rows].double()
+def _tangents(trajectory: Trajectory, row: int, robots: Tensor) -> Tensor:
+    """Return the unit tangents (R, E, 3) of the rod edges of some robots in a frame."""
+    x = trajectory.positions[row, robots].double()
     edges = torch.as_tensor(trajectory.rod_edges, device="cpu")
     return unit(x[:, edges[:, 1]] - x[:, edges[:, 0]])

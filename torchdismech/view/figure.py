@@ -214,9 +214,9 @@ def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int
     limits = [getattr(view.plot, f"get_{'xyz'[k]}lim")() for k in range(len(view.axes))]
     scale = LONGEST_ARROW * np.ptp(limits, axis=1).max() / forces.largest if forces.largest else 0.0
     where = (rows, np.array([robot]), forces.nodes(rows, np.array([robot])))
-    ways = scale * forces.forces(*where)[:, 0][..., view.axes]  # (T, K, axes)
+    vectors = scale * forces.forces(*where)[:, 0][..., view.axes]  # (T, K, axes)
     places = view.factor * forces.places(*where)[:, 0][..., view.axes]
-    shown = np.linalg.norm(ways, axis=-1) > LEAST_FORCE * LONGEST_ARROW * np.ptp(limits, axis=1).max()
+    shown = np.linalg.norm(vectors, axis=-1) > LEAST_FORCE * LONGEST_ARROW * np.ptp(limits, axis=1).max()
     if not shown.any():
         return
     how: Any = {"color": [c / 255 for c in COLOUR], "label": f"contact forces, up to {forces.largest:.3g} N"}
@@ -224,8 +224,8 @@ def _draw_forces(view: View, forces: ContactForces, rows: np.ndarray, robot: int
         how |= {"angles": "xy", "scale_units": "xy", "scale": 1.0, "width": 4e-3, "zorder": 3}
     else:
         how |= {"arrow_length_ratio": 0.25, "lw": 1.4}
-    view.plot.quiver(*places[shown].T, *ways[shown].T, **how)
-    ends = (places + ways)[shown]
+    view.plot.quiver(*places[shown].T, *vectors[shown].T, **how)
+    ends = (places + vectors)[shown]
     if len(view.axes) == 2:
         view.plot.update_datalim(ends)
     else:
@@ -282,10 +282,10 @@ def _draw_displacement(plot: Any, trajectory: Trajectory, paths: np.ndarray, rob
     times = trajectory.time.cpu().numpy()
     advances = times[-1] > times[0]
     abscissa = times if advances else trajectory.step.cpu().numpy()  # a static run has no time
-    moved = paths - paths[0]  # (T, B, 3)
-    factor, unit = _length_unit(np.abs(moved).max())
+    displacement = paths - paths[0]  # (T, B, 3)
+    factor, unit = _length_unit(np.abs(displacement).max())
     for k, colour in enumerate(COMPONENT_COLOURS):
-        component = moved[:, :, k] * factor
+        component = displacement[:, :, k] * factor
         if component.shape[1] > 1:
             low, high = component.min(axis=1), component.max(axis=1)
             label = f"all {component.shape[1]} robots" if k == 0 else None

@@ -75,28 +75,26 @@ def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
     times = (scenery.times - scenery.times[0]).astype(np.float32)
     moving = len(frames) > 1 and times[-1] > 0
     frames = frames if moving else frames[-1:]
-    sampled = buffer.add(times, bounds=True) if moving else -1
+    time_accessor = buffer.add(times, bounds=True) if moving else -1
     nodes: list[dict[str, Any]] = []
     meshes: list[dict[str, Any]] = []
     channels: list[dict[str, Any]] = []
     samplers: list[dict[str, Any]] = []
     for k, robot in enumerate(scenery.robots):
-        own = [(shown.vertices[k], shown.normals[k]) for shown in frames]
-        meshes.append(_mesh(buffer, own, frames[0].colours[k], scenery.surface.faces))
+        robot_frames = [(shown.vertices[k], shown.normals[k]) for shown in frames]
+        meshes.append(_mesh(buffer, robot_frames, frames[0].colours[k], scenery.surface.faces))
         nodes.append({"name": f"robot {robot}", "mesh": len(meshes) - 1})
         if moving:
             weights = np.eye(len(frames), dtype=np.float32)[:, 1:].ravel()
-            samplers.append({"input": sampled, "output": buffer.add(weights), "interpolation": "LINEAR"})
+            samplers.append({"input": time_accessor, "output": buffer.add(weights), "interpolation": "LINEAR"})
             channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "weights"}})
     for placed in scenery.obstacles:
-        own_surface = placed.surface
-        meshes.append(
-            _mesh(buffer, [(own_surface.vertices, own_surface.normals)], own_surface.colours, own_surface.faces)
-        )
-        ways = (placed.offset + own_surface.displacements(scenery.times)).astype(np.float32)
-        nodes.append({"name": own_surface.name, "mesh": len(meshes) - 1, "translation": ways[0].tolist()})
-        if moving and own_surface.moves:
-            samplers.append({"input": sampled, "output": buffer.add(ways), "interpolation": "LINEAR"})
+        surface = placed.surface
+        meshes.append(_mesh(buffer, [(surface.vertices, surface.normals)], surface.colours, surface.faces))
+        shifts = (placed.offset + surface.displacements(scenery.times)).astype(np.float32)
+        nodes.append({"name": surface.name, "mesh": len(meshes) - 1, "translation": shifts[0].tolist()})
+        if moving and surface.moves:
+            samplers.append({"input": time_accessor, "output": buffer.add(shifts), "interpolation": "LINEAR"})
             channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "translation"}})
     root = {"name": "z up", "rotation": Z_UP, "children": list(range(len(nodes)))}
     animation = {"animations": [{"name": "run", "channels": channels, "samplers": samplers}]} if channels else {}

@@ -105,9 +105,13 @@ def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
     vertices, normals, colours = (x.reshape(-1, 3) for x in (shown.vertices, shown.normals, shown.colours))
     parts = [Triangles(vertices, normals, colours, faces, np.tile(surface.shell, count))]
     for placed in scenery.obstacles:
-        own = placed.surface
-        moved = own.vertices + placed.offset + own.displacements(np.array([shown.time]))[0]
-        parts.append(Triangles(moved, own.normals, own.colours, own.faces, np.zeros(len(own.faces), dtype=bool)))
+        obstacle = placed.surface
+        vertices = obstacle.vertices + placed.offset + obstacle.displacements(np.array([shown.time]))[0]
+        parts.append(
+            Triangles(
+                vertices, obstacle.normals, obstacle.colours, obstacle.faces, np.zeros(len(obstacle.faces), dtype=bool)
+            )
+        )
     if scenery.arrows is not None and shown.arrows is not None:
         faces, (vertices, normals) = scenery.arrows.faces, shown.arrows
         colours = np.broadcast_to(np.array(COLOUR, dtype=np.uint8), vertices.shape)
@@ -121,20 +125,20 @@ def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
 
     image = Image.fromarray(picture)
     pen, room = ImageDraw.Draw(image), image.width - 2 * EDGE
-    said = [(f"{time:.3f} s", DARK)] + ([] if scenery.arrows is None else [(scenery.arrows.said, COLOUR)])
+    lines = [(f"{time:.3f} s", DARK)] + ([] if scenery.arrows is None else [(scenery.arrows.said, COLOUR)])
     scale = scenery.scale
-    longest = max([text for text, _ in said] + ([] if scale is None else [scale.ends]), key=len)
+    longest = max([text for text, _ in lines] + ([] if scale is None else [scale.ends]), key=len)
     size, font = _font_for(pen, longest, max(12, image.height // 36), room)
-    together = "" if scale is None else said[0][0] + scale.ends
-    beside = scale is not None and pen.textlength(together, font=font) + BAR + 2 * EDGE <= room
+    one_line = "" if scale is None else lines[0][0] + scale.ends
+    beside = scale is not None and pen.textlength(one_line, font=font) + BAR + 2 * EDGE <= room
     if scale is not None and not beside:  # in a narrow picture the scale is below the other lines, at the left
-        said.append((scale.ends, DARK))
-    for line, (text, fill) in enumerate(said):
+        lines.append((scale.ends, DARK))
+    for line, (text, fill) in enumerate(lines):
         pen.text((EDGE, 10 + line * (size + 4)), text, fill=fill, font=font)
     if scale is not None:
         bar = min(BAR, room)
         strip = scale.colours(np.linspace(scale.low, scale.high, bar))[None].repeat(10, axis=0)
-        left, top = (image.width - bar - EDGE, 14) if beside else (EDGE, 14 + len(said) * (size + 4))
+        left, top = (image.width - bar - EDGE, 14) if beside else (EDGE, 14 + len(lines) * (size + 4))
         image.paste(Image.fromarray(strip), (left, top))
         if beside:
             pen.text((left - 10, 10), scale.ends, fill=DARK, font=font, anchor="ra")

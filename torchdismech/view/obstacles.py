@@ -70,10 +70,10 @@ def _draw_section(view: View, shape: Shape, displacement: np.ndarray, robot: int
     distance = shape.distance(local.expand(batch, -1, -1))[robot].cpu().numpy().reshape(GRID, GRID)
     if distance.min() >= 0 or distance.max() <= 0:
         return  # no part of the obstacle is near, or it is everywhere
-    shown = plot.dataLim.frozen()
+    data_limits = plot.dataLim.frozen()
     plot.contourf(*grid, distance, levels=[-np.inf, 0.0], colors=[colour], alpha=0.3, zorder=0)
     plot.contour(*grid, distance, levels=[0.0], colors=[colour], linewidths=1.0, zorder=0)
-    plot.dataLim.set(shown)  # the obstacle does not widen the picture
+    plot.dataLim.set(data_limits)  # the obstacle does not widen the picture
     plot.autoscale_view()
 
 
@@ -87,12 +87,12 @@ def _draw_surface(view: View, shape: Shape, displacement: np.ndarray, robot: int
     else:
         vertices, triangles = surface_of(shape, robot)
         faces = (vertices + displacement)[triangles]
-    shown = view.factor * faces
+    corners = view.factor * faces
     lines = 0.0 if len(faces) == 1 else 0.2
     plot.add_collection3d(
-        Poly3DCollection(shown, facecolors=[colour], edgecolors=[colour], lw=lines, alpha=0.25, shade=len(faces) > 1)
+        Poly3DCollection(corners, facecolors=[colour], edgecolors=[colour], lw=lines, alpha=0.25, shade=len(faces) > 1)
     )
-    plot.auto_scale_xyz(*shown.reshape(-1, 3).T, had_data=True)
+    plot.auto_scale_xyz(*corners.reshape(-1, 3).T, had_data=True)
 
 
 def floor_of(shape: HalfSpace, displacement: np.ndarray, robot: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -103,18 +103,18 @@ def floor_of(shape: HalfSpace, displacement: np.ndarray, robot: int, low: np.nda
     displacement : (3,) by which the half-space has moved [m].
     low, high : (3,) corners of the box [m].
     """
-    normal = torch.nn.functional.normalize(_of(shape.normal, robot, 1), dim=0)
+    normal = torch.nn.functional.normalize(_of_robot(shape.normal, robot, 1), dim=0)
     across = first_director(normal)
     first, second, up = (v.cpu().numpy() for v in (across, torch.linalg.cross(normal, across), normal))
     if abs(up).max() == 1:  # of a plane across an axis, the sides are along the other axes
         first, second = np.roll(abs(up), 1), np.roll(abs(up), 2)
-    point = _of(shape.point, robot, 1).cpu().numpy() + displacement
+    point = _of_robot(shape.point, robot, 1).cpu().numpy() + displacement
     corners = np.stack(np.meshgrid(*np.stack([low, high], axis=1)), axis=-1).reshape(-1, 3) - point
     sides = []
     for direction in (first, second):
-        reach = corners @ direction
-        more = MARGIN * np.ptp(reach)
-        sides.append((reach.min() - more, reach.max() + more))
+        extent = corners @ direction
+        more = MARGIN * np.ptp(extent)
+        sides.append((extent.min() - more, extent.max() + more))
     (a, b), (c, d) = sides
     return np.array([point + x * first + y * second for x, y in ((a, c), (b, c), (b, d), (a, d))])
 
@@ -126,11 +126,11 @@ def surface_of(shape: Shape, robot: int) -> tuple[np.ndarray, np.ndarray]:
     import trimesh
 
     if isinstance(shape, Sphere):
-        mesh = trimesh.creation.icosphere(subdivisions=2, radius=_of(shape.radius, robot, 0).item())
-        return mesh.vertices + _of(shape.center, robot, 1).cpu().numpy(), mesh.faces
+        mesh = trimesh.creation.icosphere(subdivisions=2, radius=_of_robot(shape.radius, robot, 0).item())
+        return mesh.vertices + _of_robot(shape.center, robot, 1).cpu().numpy(), mesh.faces
     if isinstance(shape, Capsule | Cylinder):
-        start, end = (_of(x, robot, 1).cpu().numpy() for x in (shape.start, shape.end))
-        length, radius = np.linalg.norm(end - start), _of(shape.radius, robot, 0).item()
+        start, end = (_of_robot(x, robot, 1).cpu().numpy() for x in (shape.start, shape.end))
+        length, radius = np.linalg.norm(end - start), _of_robot(shape.radius, robot, 0).item()
         flat = isinstance(shape, Cylinder)
         mesh = (
             trimesh.creation.cylinder(radius, length, sections=32)
@@ -140,18 +140,18 @@ def surface_of(shape: Shape, robot: int) -> tuple[np.ndarray, np.ndarray]:
         turn = trimesh.geometry.align_vectors((0, 0, 1), (end - start) / length)[:3, :3]
         return (mesh.vertices - mesh.vertices.mean(0)) @ turn.T + (start + end) / 2, mesh.faces
     if isinstance(shape, Box):
-        mesh = trimesh.creation.box(_of(shape.size, robot, 1).cpu().numpy())
+        mesh = trimesh.creation.box(_of_robot(shape.size, robot, 1).cpu().numpy())
         turn = trimesh.transformations.rotation_matrix
-        rotation = _of(shape.rotation, robot, 1).cpu().numpy()
+        rotation = _of_robot(shape.rotation, robot, 1).cpu().numpy()
         angle = np.linalg.norm(rotation)
         matrix = turn(angle, rotation)[:3, :3] if angle > 0 else np.eye(3)
-        return mesh.vertices @ matrix.T + _of(shape.center, robot, 1).cpu().numpy(), mesh.faces
+        return mesh.vertices @ matrix.T + _of_robot(shape.center, robot, 1).cpu().numpy(), mesh.faces
     raise InputError(f"a picture cannot show an obstacle of the shape {type(shape).__name__}")
 
 
-def _of(parameter: Tensor, robot: int, dims: int) -> Tensor:
+def _of_robot(parameter: Tensor, robot: int, dims: int) -> Tensor:
     """Return a parameter of a shape for one robot: a number (dims = 0) or a vector (dims = 1)."""
-    own = parameter.detach()
-    if own.dim() > dims:
-        own = own[robot % len(own)]
-    return own.reshape(-1)[0] if dims == 0 else own
+    value = parameter.detach()
+    if value.dim() > dims:
+        value = value[robot % len(value)]
+    return value.reshape(-1)[0] if dims == 0 else value

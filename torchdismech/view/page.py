@@ -261,8 +261,8 @@ class _Stage:
                 self._arrows = self._server.scene.add_mesh_simple("/contact", shown.arrows[0], faces, color=COLOUR)
             for mesh, placed in zip(self._obstacles, self._scenery.obstacles, strict=True):
                 if placed.surface.moves:
-                    way = placed.surface.displacements(np.array([shown.time]))[0]
-                    mesh.position = tuple((placed.offset + way).tolist())
+                    shift = placed.surface.displacements(np.array([shown.time]))[0]
+                    mesh.position = tuple((placed.offset + shift).tolist())
 
 
 def _server(host: str, port: int) -> ViserServer:

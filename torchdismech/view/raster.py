@@ -42,12 +42,12 @@ class Triangles:
     @classmethod
     def joined(cls, parts: list[Triangles]) -> Triangles:
         """Return the triangles of all parts as one object."""
-        first = np.cumsum([0, *(len(part.vertices) for part in parts)])
+        starts = np.cumsum([0, *(len(part.vertices) for part in parts)])
         return cls(
             np.concatenate([part.vertices for part in parts]),
             np.concatenate([part.normals for part in parts]),
             np.concatenate([part.colours for part in parts]),
-            np.concatenate([part.faces + start for part, start in zip(parts, first, strict=False)]),
+            np.concatenate([part.faces + start for part, start in zip(parts, starts, strict=False)]),
             np.concatenate([part.both_sides for part in parts]),
         )
 
@@ -96,9 +96,9 @@ class Camera:
         axes = np.stack([right, np.cross(back, right), back])
         corners = np.stack(np.meshgrid(*np.stack([low, high], axis=1)), axis=-1).reshape(-1, 3)
         middle = 0.5 * (low + high)
-        seen = (corners - middle) @ axes.T
+        local = (corners - middle) @ axes.T
         tangent = np.tan(0.5 * angle) * np.array([width / height, 1.0]) / MARGIN
-        distance = (np.abs(seen[:, :2]) / tangent + seen[:, 2:]).max()
+        distance = (np.abs(local[:, :2]) / tangent + local[:, 2:]).max()
         return cls(middle + max(distance, 1e-9) * back, axes, width, height, angle)
 
     def seen(self, points: np.ndarray, scale: int) -> tuple[np.ndarray, np.ndarray]:
@@ -107,26 +107,26 @@ class Camera:
         Places are in samples, `scale` per pixel, to the right and down from the upper left corner.
         """
         local = (points - self.eye) @ self.axes.T
-        ahead = -local[:, 2]
+        depths = -local[:, 2]
         focal = 0.5 * scale * self.height / np.tan(0.5 * self.angle)
         with np.errstate(divide="ignore", invalid="ignore"):
-            place = focal * local[:, :2] / ahead[:, None] * np.array([1.0, -1.0])
-        return place + 0.5 * scale * np.array([self.width, self.height]), ahead
+            projected = focal * local[:, :2] / depths[:, None] * np.array([1.0, -1.0])
+        return projected + 0.5 * scale * np.array([self.width, self.height]), depths
 
 
 def draw(camera: Camera, scene: Triangles) -> np.ndarray:
     """Return the picture (height, width, 3) uint8 of triangles as a camera sees them."""
     width, height = SAMPLES * camera.width, SAMPLES * camera.height
-    places, ahead = camera.seen(scene.vertices.astype(np.float64), SAMPLES)
-    corners, faces = _towards(places, ahead, scene)
+    places, depths = camera.seen(scene.vertices.astype(np.float64), SAMPLES)
+    corners, faces = _visible_triangles(places, depths, scene)
     nearest = np.zeros(width * height)
     owner = np.full(width * height, -1)
-    for triangles, samples, inverse in _samples(corners, 1 / ahead[faces], width, height):
-        np.maximum.at(nearest, samples, inverse)
-        best = inverse == nearest[samples]
+    for triangles, samples, inverse_depths in _samples(corners, 1 / depths[faces], width, height):
+        np.maximum.at(nearest, samples, inverse_depths)
+        best = inverse_depths == nearest[samples]
         owner[samples[best]] = triangles[best]
     covered = np.flatnonzero(owner >= 0)
-    colours = _shaded(camera, scene, covered, owner[covered], corners, faces, ahead, width)
+    colours = _shaded(camera, scene, covered, owner[covered], corners, faces, depths, width)
     return _mixed(camera, covered, colours)
 
 
@@ -138,24 +138,25 @@ def _mixed(camera: Camera, covered: np.ndarray, colours: np.ndarray) -> np.ndarr
     size, width = camera.width * camera.height, SAMPLES * camera.width
     pixel = covered // width // SAMPLES * camera.width + covered % width // SAMPLES
     count = np.bincount(pixel, minlength=size)
-    some = np.flatnonzero(count)
-    total = np.stack([np.bincount(pixel, colours[:, k], size)[some] for k in range(3)], axis=1)
-    free = (SAMPLES**2 - count[some])[:, None] * BACKGROUND.astype(np.float64)
+    covered_pixels = np.flatnonzero(count)
+    total = np.stack([np.bincount(pixel, colours[:, k], size)[covered_pixels] for k in range(3)], axis=1)
+    background = (SAMPLES**2 - count[covered_pixels])[:, None] * BACKGROUND.astype(np.float64)
     picture = np.tile(BACKGROUND, (size, 1))
-    picture[some] = ((total + free) / SAMPLES**2).round()
+    picture[covered_pixels] = ((total + background) / SAMPLES**2).round()
     return picture.reshape(camera.height, camera.width, 3)
 
 
-def _towards(places: np.ndarray, ahead: np.ndarray, scene: Triangles) -> tuple[np.ndarray, np.ndarray]:
+def _visible_triangles(places: np.ndarray, depths: np.ndarray, scene: Triangles) -> tuple[np.ndarray, np.ndarray]:
     """Return corners (P, 3, 2) in the picture and faces (P, 3), wound alike, of the triangles that the camera may see.
 
-    They are in front of it, and face it or are seen from both sides. `places`, `ahead` are of `Camera.seen`.
+    They are in front of it, and face it or are seen from both sides. `places`, `depths` are of `Camera.seen`.
     """
-    faces = scene.faces[(ahead[scene.faces] > 0).all(1)]
-    both = scene.both_sides[(ahead[scene.faces] > 0).all(1)]
+    faces = scene.faces[(depths[scene.faces] > 0).all(1)]
+    both_sides = scene.both_sides[(depths[scene.faces] > 0).all(1)]
     area = _cross(places[faces])
-    seen = (area < 0) | (both & (area > 0))  # rows count downwards, so triangles that face the eye have negative areas
-    faces = np.where((area < 0)[:, None], faces[:, ::-1], faces)[seen]
+    # rows count downwards, so triangles that face the eye have negative areas
+    visible = (area < 0) | (both_sides & (area > 0))
+    faces = np.where((area < 0)[:, None], faces[:, ::-1], faces)[visible]
     return places[faces], faces
 
 
@@ -166,11 +167,11 @@ def _cross(corners: np.ndarray) -> np.ndarray:
 
 
 def _samples(
-    corners: np.ndarray, inverse: np.ndarray, width: int, height: int
+    corners: np.ndarray, inverse_depths: np.ndarray, width: int, height: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield (triangle, sample, 1 / depth), each (k,), of the samples inside triangles, for many triangles at a time.
 
-    `corners` (P, 3, 2) are in samples, `inverse` (P, 3) is 1 / depth at these corners. A sample inside of several
+    `corners` (P, 3, 2) are in samples, `inverse_depths` (P, 3) are those of these corners. A sample inside of several
     triangles comes once for each.
     """
     first = np.maximum(np.ceil(corners.min(1) - 0.5), 0)
@@ -184,12 +185,12 @@ def _samples(
         size = max(1, SAMPLES_AT_ONCE // int(count[members].max(0).prod()))
         for k in range(0, len(members), size):
             some = members[k : k + size]
-            yield _inside(corners, inverse, first, last, some, count[some].max(0), width)
+            yield _inside(corners, inverse_depths, first, last, some, count[some].max(0), width)
 
 
 def _inside(
     corners: np.ndarray,
-    inverse: np.ndarray,
+    inverse_depths: np.ndarray,
     first: np.ndarray,
     last: np.ndarray,
     members: np.ndarray,
@@ -207,13 +208,15 @@ def _inside(
     x, y = (first[members, k, None] + np.arange(box[k]) for k in range(2))
     x = np.where(x > last[members, :1], np.nan, x)  # beyond a triangle's own box: NaN is inside of no triangle
     y = np.where(y > last[members, 1:], np.nan, y)
-    own = corners[members]
-    weights = [_edge(own[:, (k + 1) % 3], own[:, (k + 2) % 3], x + 0.5, y + 0.5) for k in range(3)]
+    member_corners = corners[members]
+    weights = [
+        _edge(member_corners[:, (k + 1) % 3], member_corners[:, (k + 2) % 3], x + 0.5, y + 0.5) for k in range(3)
+    ]
     triangle, row, column = np.nonzero((weights[0] >= 0) & (weights[1] >= 0) & (weights[2] >= 0))
     member = members[triangle]
-    total = sum(w[triangle, row, column] * inverse[member, k] for k, w in enumerate(weights))
+    total = sum(w[triangle, row, column] * inverse_depths[member, k] for k, w in enumerate(weights))
     sample = y[triangle, row].astype(np.int64) * width + x[triangle, column].astype(np.int64)
-    return member, sample, total / _cross(own)[triangle]
+    return member, sample, total / _cross(member_corners)[triangle]
 
 
 def _edge(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -233,17 +236,21 @@ def _shaded(
     owner: np.ndarray,
     corners: np.ndarray,
     faces: np.ndarray,
-    ahead: np.ndarray,
+    depths: np.ndarray,
     width: int,
 ) -> np.ndarray:
     """Return the shaded colours (P, 3) of `samples` (P,), of which the triangles `owner` (P,) are the nearest."""
-    own, at = corners[owner], np.stack([samples % width, samples // width], axis=1) + 0.5
-    area = _cross(own)
+    triangle, point = corners[owner], np.stack([samples % width, samples // width], axis=1) + 0.5
+    area = _cross(triangle)
     # barycentric coordinates in space: those in the picture over the depths of the corners, scaled to a sum of one
     weights = np.stack(
-        [_cross(np.stack([at, own[:, (k + 1) % 3], own[:, (k + 2) % 3]], axis=1)) / area for k in range(3)], axis=1
+        [
+            _cross(np.stack([point, triangle[:, (k + 1) % 3], triangle[:, (k + 2) % 3]], axis=1)) / area
+            for k in range(3)
+        ],
+        axis=1,
     )
-    weights = weights / ahead[faces[owner]]
+    weights = weights / depths[faces[owner]]
     weights = (weights / weights.sum(1, keepdims=True))[..., None]
     normal = (weights * scene.normals[faces[owner]]).sum(1) @ camera.axes.T
     normal /= np.maximum(np.linalg.norm(normal, axis=1, keepdims=True), 1e-12)

@@ -89,9 +89,9 @@ class Scenery:
         robots = range(trajectory.batch) if robots is None else robots
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
-        known = trajectory.appearance()
-        self.remarks = [f"not shown: {name}: {kind} is a shape of its own" for name, kind in known.unknown.items()]
-        sections = self._sections(known, radius)
+        appearance = trajectory.appearance()
+        self.remarks = [f"not shown: {name}: {kind} is a shape of its own" for name, kind in appearance.unknown.items()]
+        sections = self._sections(appearance, radius)
         self.surface = RobotSurface(trajectory, sections, self.robots)
         self.half = self.surface.half
         self._directors = self.surface.directors(self.frames)
@@ -99,22 +99,22 @@ class Scenery:
         low, high = self._reach(max(float(x.max(initial=0.0)) for x in (sections.height, sections.width)))
         self.offsets = _side_by_side(len(robots), (high - low).max(0)) if apart else np.zeros((len(robots), 3))
         self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
-        self.obstacles = self._placed(known.things, low, high, apart)
+        self.obstacles = self._placed(appearance.things, low, high, apart)
         self.arrows = self._arrows(float((high - low).max())) if contact else None
 
-    def _sections(self, known: Appearance, radius: float | None) -> Sections:
+    def _sections(self, appearance: Appearance, radius: float | None) -> Sections:
         """Return the sections of the rods; a remark is added where their radius is guessed."""
         edges = len(self.trajectory.rod_edges)
-        if radius is None and known.sections is not None:
-            rows, count = np.atleast_2d(known.sections.height).shape
+        if radius is None and appearance.sections is not None:
+            rows, count = np.atleast_2d(appearance.sections.height).shape
             if count != edges or rows not in (1, self.trajectory.batch):
                 robots = f"{self.trajectory.batch} robots of {edges} rod edges"
                 raise InputError(f"the run has {robots}, and sections of {rows} of {count}: give --radius")
-            return known.sections
+            return appearance.sections
         if radius is None and edges:
             radius = guessed_radius(self.trajectory)
-            said = f"a radius of {radius:.3g} m, a quarter of an edge: the run does not say theirs"
-            self.remarks.append(f"rods are drawn with {said}")
+            guess = f"a radius of {radius:.3g} m, a quarter of an edge: the run does not say theirs"
+            self.remarks.append(f"rods are drawn with {guess}")
         return circles(edges, 1.0 if radius is None else radius)
 
     def _arrows(self, size: float) -> Arrows:
@@ -169,9 +169,9 @@ class Scenery:
     def _reach(self, thickness: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the corners, each (R, 3) [m], of a box around each robot in all frames."""
         x = self.trajectory.positions.numpy()
-        own = [x[row, self.robots] for row in self.frames]
-        low = np.min([frame.min(1) for frame in own], axis=0) - 0.5 * thickness
-        return low, np.max([frame.max(1) for frame in own], axis=0) + 0.5 * thickness
+        frames = [x[row, self.robots] for row in self.frames]
+        low = np.min([frame.min(1) for frame in frames], axis=0) - 0.5 * thickness
+        return low, np.max([frame.max(1) for frame in frames], axis=0) + 0.5 * thickness
 
     def _placed(self, obstacles: Sequence[Thing], low: np.ndarray, high: np.ndarray, apart: bool) -> list[Placed]:
         batch = self.trajectory.batch
@@ -195,7 +195,7 @@ def chosen_robots(text: str, batch: int) -> list[int]:
     """
     if text == "all":
         return list(range(batch))
-    found: list[int] = []
+    robots: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
         if match is None:
@@ -203,8 +203,8 @@ def chosen_robots(text: str, batch: int) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < batch:
             raise InputError(f"--robots: expected numbers 0 to {batch - 1}, rising, got {part.strip()}")
-        found += [robot for robot in range(first, last + 1) if robot not in found]
-    return found
+        robots += [robot for robot in range(first, last + 1) if robot not in robots]
+    return robots
 
 
 def _every(count: int, every: int) -> np.ndarray:

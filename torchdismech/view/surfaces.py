@@ -95,8 +95,8 @@ class RobotSurface:
 
     def coloured_by_robot(self) -> np.ndarray:
         """Return colours (R, V, 3) uint8, one for each robot, with darker stripes."""
-        plain = np.broadcast_to(distinct(len(self.robots))[:, None], (len(self.robots), len(self.node), 3))
-        return self._striped(plain)
+        by_robot = np.broadcast_to(distinct(len(self.robots))[:, None], (len(self.robots), len(self.node), 3))
+        return self._striped(by_robot)
 
     def coloured(self, values: np.ndarray, scale: Scale) -> np.ndarray:
         """Return colours (..., V, 3) uint8 for values at the nodes (..., N), with darker stripes."""
@@ -119,13 +119,13 @@ def vertex_normals(vertices: np.ndarray, faces: np.ndarray) -> np.ndarray:
 
 
 class ObstacleSurface:
-    """The surface of an obstacle; a half-space is shown by a square below all that the robots reach.
+    """The surface of an obstacle; a half-space is shown by a rectangle below all that the robots reach.
 
     Parameters
     ----------
     obstacle : its name, shape and path.
     robot, batch : the robot whose obstacle it is, and the number of robots; the obstacle may differ between them.
-    low, high : (3,) corners of a box around the robots, for the square [m].
+    low, high : (3,) corners of a box around the robots, for the rectangle [m].
     """
 
     def __init__(self, obstacle: Thing, robot: int, batch: int, low: np.ndarray, high: np.ndarray):
@@ -150,5 +150,5 @@ class ObstacleSurface:
     @torch.no_grad()
     def displacements(self, times: np.ndarray) -> np.ndarray:
         """Return the displacements (T, 3) [m] of the obstacle at some times (T,) [s]."""
-        moved = [obstacle_displacement(self._obstacle, self._robot, self._batch, float(time)) for time in times]
-        return np.stack(moved).astype(np.float32)
+        displacements = [obstacle_displacement(self._obstacle, self._robot, self._batch, float(time)) for time in times]
+        return np.stack(displacements).astype(np.float32)

@@ -60,7 +60,7 @@ class Tubes:
     Parameters
     ----------
     rod_edges : (E, 2) all rod edges of the robot.
-    of : (M,) the edges that get a tube of this profile.
+    chosen : (M,) the edges that get a tube of this profile.
     profile : the outline of their sections.
 
     Attributes
@@ -70,19 +70,21 @@ class Tubes:
     dark : (V,) whether a vertex belongs to the stripe.
     """
 
-    def __init__(self, rod_edges: np.ndarray, of: np.ndarray, profile: Profile):
-        self._edges, self._of, self._profile = rod_edges, of, profile
+    def __init__(self, rod_edges: np.ndarray, chosen: np.ndarray, profile: Profile):
+        self._edges, self._chosen, self._profile = rod_edges, chosen, profile
         self._beyond, self._sign = _neighbours(rod_edges)
-        self._capped = self._beyond[of] < 0  # (M, 2)
+        self._capped = self._beyond[chosen] < 0  # (M, 2)
         points = len(profile.points)
-        barrel = 2 * points * len(of)
+        barrel = 2 * points * len(chosen)
         ends = np.argwhere(self._capped)
         self.faces = np.concatenate(
-            [self._barrel_faces(len(of), points), self._cap_faces(barrel, ends[:, 1], points)]
+            [self._barrel_faces(len(chosen), points), self._cap_faces(barrel, ends[:, 1], points)]
         ).astype(np.int32)
-        own = rod_edges[of]  # (M, 2)
-        self.node = np.concatenate([own.repeat(points), own[self._capped].repeat(points + 1)])
-        self.dark = np.concatenate([np.tile(profile.dark, 2 * len(of)), np.zeros(len(ends) * (points + 1), dtype=bool)])
+        edges = rod_edges[chosen]  # (M, 2)
+        self.node = np.concatenate([edges.repeat(points), edges[self._capped].repeat(points + 1)])
+        self.dark = np.concatenate(
+            [np.tile(profile.dark, 2 * len(chosen)), np.zeros(len(ends) * (points + 1), dtype=bool)]
+        )
 
     def vertices(self, positions: np.ndarray, directors: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return vertices (..., V, 3) [m] and their unit normals for frames and robots at once.
@@ -94,18 +96,18 @@ class Tubes:
         half : (..., M, 2) half of the sizes of the tubes' sections along both directors [m].
         """
         ends = positions[..., self._edges, :]
-        along = ends[..., 1, :] - ends[..., 0, :]
-        length = np.linalg.norm(along, axis=-1)
-        tangents = along / length[..., None]
-        centres, tangent = ends[..., self._of, :, :], tangents[..., self._of, None, :]
+        edges = ends[..., 1, :] - ends[..., 0, :]
+        length = np.linalg.norm(edges, axis=-1)
+        tangents = edges / length[..., None]
+        centres, tangent = ends[..., self._chosen, :, :], tangents[..., self._chosen, None, :]
         first, between = self._rings(tangents, directors)
         second = np.cross(np.broadcast_to(tangent, first.shape), first)
         profile, size = self._profile, half[..., None, None, :]
         flat = profile.points * size  # (..., M, 1, K, 2)
         offsets = flat[..., :1] * first[..., None, :] + flat[..., 1:] * second[..., None, :]
         normals = profile.normals[:, :1] * first[..., None, :] + profile.normals[:, 1:] * second[..., None, :]
-        leaning = _leaning(offsets, tangent, between, np.minimum(2 * half.max(-1), length[..., self._of] / 2))
-        rings = centres[..., None, :] + leaning  # (..., M, 2, K, 3)
+        mitred = _mitred(offsets, tangent, between, np.minimum(2 * half.max(-1), length[..., self._chosen] / 2))
+        rings = centres[..., None, :] + mitred  # (..., M, 2, K, 3)
         capped = self._capped
         outwards = np.broadcast_to(np.array([[-1.0], [1.0]]) * tangent, centres.shape)[..., capped, :]
         caps = np.concatenate([rings[..., capped, :, :], centres[..., capped, None, :]], axis=-2)
@@ -122,15 +124,16 @@ class Tubes:
         The rings of an edge are at its start and at its end.
         """
         t, d = (
-            torch.as_tensor(x[..., self._of, None, :].repeat(2, axis=-2), device="cpu") for x in (tangents, directors)
+            torch.as_tensor(x[..., self._chosen, None, :].repeat(2, axis=-2), device="cpu")
+            for x in (tangents, directors)
         )
-        beyond = self._beyond[self._of]
-        other = torch.as_tensor(tangents[..., beyond, :] * self._sign[self._of][..., None], device="cpu")
-        turned = transported(torch.as_tensor(directors[..., beyond, :], device="cpu"), other, t)
-        angle = 0.5 * signed_angle(d, turned, t)
-        meets = torch.as_tensor(~self._capped, device="cpu") & ((t * other).sum(-1) + 1 > FOLDED)
+        beyond = self._beyond[self._chosen]
+        neighbour = torch.as_tensor(tangents[..., beyond, :] * self._sign[self._chosen][..., None], device="cpu")
+        carried = transported(torch.as_tensor(directors[..., beyond, :], device="cpu"), neighbour, t)
+        angle = 0.5 * signed_angle(d, carried, t)
+        meets = torch.as_tensor(~self._capped, device="cpu") & ((t * neighbour).sum(-1) + 1 > FOLDED)
         first = unit(torch.where(meets[..., None], rotated(d, t, angle), d))
-        return first.numpy(), torch.where(meets[..., None], t + other, t).numpy()
+        return first.numpy(), torch.where(meets[..., None], t + neighbour, t).numpy()
 
     def _barrel_faces(self, count: int, points: int) -> np.ndarray:
         """Return the triangles between the two rings of each of `count` edges."""
@@ -150,7 +153,7 @@ class Tubes:
         return (first + (points + 1) * np.arange(len(side))[:, None, None] + faces).reshape(-1, 3)
 
 
-def _leaning(offsets: np.ndarray, tangent: np.ndarray, between: np.ndarray, most: np.ndarray) -> np.ndarray:
+def _mitred(offsets: np.ndarray, tangent: np.ndarray, between: np.ndarray, most: np.ndarray) -> np.ndarray:
     """Return the offsets (..., M, 2, K, 3) of the rings' vertices, moved along the edges into the rings' planes.
 
     Parameters
@@ -159,8 +162,8 @@ def _leaning(offsets: np.ndarray, tangent: np.ndarray, between: np.ndarray, most
     tangent, between : (..., M, 1, 3) unit tangents of the edges, (..., M, 2, 3) normals of the rings' planes.
     most : (..., M) largest movement [m], which limits it at sharp bends.
     """
-    along = -(offsets * between[..., None, :]).sum(-1) / (tangent * between).sum(-1)[..., None]
-    return offsets + np.clip(along, -most[..., None, None], most[..., None, None])[..., None] * tangent[..., None, :]
+    shift = -(offsets * between[..., None, :]).sum(-1) / (tangent * between).sum(-1)[..., None]
+    return offsets + np.clip(shift, -most[..., None, None], most[..., None, None])[..., None] * tangent[..., None, :]
 
 
 def _neighbours(rod_edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,11 +173,11 @@ def _neighbours(rod_edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     same way as the edge, and -1 if it runs the other way.
     """
     count = np.bincount(rod_edges.ravel()) if len(rod_edges) else np.zeros(0, dtype=np.int64)
-    place = np.arange(rod_edges.size)  # 2 edge + side
+    end = np.arange(rod_edges.size)  # 2 edge + side
     order = np.argsort(rod_edges.ravel(), kind="stable")
     pairs = order[count[rod_edges.ravel()[order]] == 2].reshape(-1, 2)
-    partner = np.full(len(place), -1)
+    partner = np.full(len(end), -1)
     partner[pairs[:, 0]], partner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
     beyond = np.where(partner >= 0, partner // 2, -1).reshape(-1, 2)
-    sign = np.where(partner % 2 != place % 2, 1.0, -1.0).reshape(-1, 2)
+    sign = np.where(partner % 2 != end % 2, 1.0, -1.0).reshape(-1, 2)
     return beyond, sign

@@ -31,34 +31,34 @@ def write_usd(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
     stage.SetDefaultPrim(UsdGeom.Xform.Define(stage, "/run").GetPrim())
 
     def mesh(name: str, faces: np.ndarray) -> Any:
-        made = UsdGeom.Mesh.Define(stage, f"/run/{name}")
-        made.CreateFaceVertexCountsAttr(Vt.IntArray.FromNumpy(np.full(len(faces), 3, dtype=np.int32)))
-        made.CreateFaceVertexIndicesAttr(Vt.IntArray.FromNumpy(faces.ravel().astype(np.int32)))
-        made.CreateSubdivisionSchemeAttr(UsdGeom.Tokens.none)
-        made.CreateDoubleSidedAttr(True)
-        made.SetNormalsInterpolation(UsdGeom.Tokens.vertex)
-        UsdGeom.PrimvarsAPI(made).CreatePrimvar("displayColor", Sdf.ValueTypeNames.Color3fArray, UsdGeom.Tokens.vertex)
-        return made
+        prim = UsdGeom.Mesh.Define(stage, f"/run/{name}")
+        prim.CreateFaceVertexCountsAttr(Vt.IntArray.FromNumpy(np.full(len(faces), 3, dtype=np.int32)))
+        prim.CreateFaceVertexIndicesAttr(Vt.IntArray.FromNumpy(faces.ravel().astype(np.int32)))
+        prim.CreateSubdivisionSchemeAttr(UsdGeom.Tokens.none)
+        prim.CreateDoubleSidedAttr(True)
+        prim.SetNormalsInterpolation(UsdGeom.Tokens.vertex)
+        UsdGeom.PrimvarsAPI(prim).CreatePrimvar("displayColor", Sdf.ValueTypeNames.Color3fArray, UsdGeom.Tokens.vertex)
+        return prim
 
-    def place(made: Any, vertices: np.ndarray, normals: np.ndarray, colours: np.ndarray, time: Any) -> None:
+    def place(prim: Any, vertices: np.ndarray, normals: np.ndarray, colours: np.ndarray, time: Any) -> None:
         linear = (colours / 255.0) ** 2.2  # colours of USD are linear in light
         for attribute, values in (
-            (made.GetPointsAttr(), vertices),
-            (made.GetNormalsAttr(), normals),
-            (made.GetDisplayColorAttr(), linear),
+            (prim.GetPointsAttr(), vertices),
+            (prim.GetNormalsAttr(), normals),
+            (prim.GetDisplayColorAttr(), linear),
         ):
             attribute.Set(Vt.Vec3fArray.FromNumpy(np.ascontiguousarray(values, dtype=np.float32)), time)
 
     robots = [mesh(f"robot_{robot}", scenery.surface.faces) for robot in scenery.robots]
     for shown in progress(scenery):
-        for k, made in enumerate(robots):
-            place(made, shown.vertices[k], shown.normals[k], shown.colours[k], RATE * shown.time)
+        for k, prim in enumerate(robots):
+            place(prim, shown.vertices[k], shown.normals[k], shown.colours[k], RATE * shown.time)
     for k, placed in enumerate(scenery.obstacles):
-        own = placed.surface
-        made = mesh(f"obstacle_{k}", own.faces)
-        place(made, own.vertices, own.normals, own.colours, Usd.TimeCode.Default())
-        move = made.AddTranslateOp()
-        ways = placed.offset + own.displacements(scenery.times)
-        for time, way in zip(scenery.times if own.moves else scenery.times[:1], ways, strict=False):
-            move.Set(tuple(float(x) for x in way), RATE * float(time) if own.moves else Usd.TimeCode.Default())
+        surface = placed.surface
+        prim = mesh(f"obstacle_{k}", surface.faces)
+        place(prim, surface.vertices, surface.normals, surface.colours, Usd.TimeCode.Default())
+        move = prim.AddTranslateOp()
+        shifts = placed.offset + surface.displacements(scenery.times)
+        for time, shift in zip(scenery.times if surface.moves else scenery.times[:1], shifts, strict=False):
+            move.Set(tuple(float(x) for x in shift), RATE * float(time) if surface.moves else Usd.TimeCode.Default())
     stage.GetRootLayer().Save()
