@@ -153,8 +153,8 @@ class RoutedForce(Force):
         """Return blocks of each framed edge, of each segment and, where tensions are coupled, one of all dofs."""
         dofs, pairs = self.route_points.edge_dofs.cpu().numpy(), self.route_points.segment_dofs.cpu().numpy()
         union = self.route_points.union.cpu().numpy()[None]
-        whole = [Block(union, union)] if self.coupled else []
-        return [Block(dofs, dofs), Block(pairs, pairs), *whole]
+        coupling = [Block(union, union)] if self.coupled else []
+        return [Block(dofs, dofs), Block(pairs, pairs), *coupling]
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the force's derivatives, block by block: by positions and angles, with friction also by velocities."""

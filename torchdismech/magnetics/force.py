@@ -63,13 +63,13 @@ class Magnetised(Force):
 
     def __init__(self, magnetisation: Given, field: Field | nn.Module | Callable | Tensor | Any):
         super().__init__()
-        given = number(magnetisation, f"{type(self).__name__}.magnetisation")
-        if given.shape[-1:] != (3,) or given.dim() > 3:
+        tensor = number(magnetisation, f"{type(self).__name__}.magnetisation")
+        if tensor.shape[-1:] != (3,) or tensor.dim() > 3:
             shapes = f"(3,), ({self.counted}, 3), (B, 1, 3) or (B, {self.counted}, 3)"
-            raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(given.shape)}")
+            raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(tensor.shape)}")
         # always (B or 1, E or 1, 3): with two dimensions, the first could count elements or robots
-        whole = given.reshape((1,) * (3 - given.dim()) + tuple(given.shape))
-        self.magnetisation = nn.Parameter(whole.clone(), requires_grad=False)
+        by_robot = tensor.reshape((1,) * (3 - tensor.dim()) + tuple(tensor.shape))
+        self.magnetisation = nn.Parameter(by_robot.clone(), requires_grad=False)
         self.field, self.now = field_of(field), _Now()
 
     def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:

@@ -133,8 +133,8 @@ class MovingDipole(_Magnet):
         super().__init__()
         self.register_buffer("times", rising(times, "MovingDipole.times"))
         for name, rows in (("moments", moments), ("centers", centers)):
-            given = of_times(rows, len(self.times), f"MovingDipole.{name}")
-            setattr(self, name, nn.Parameter(given, requires_grad=False))
+            vectors = of_times(rows, len(self.times), f"MovingDipole.{name}")
+            setattr(self, name, nn.Parameter(vectors, requires_grad=False))
 
     @property
     def places(self) -> Tensor:

@@ -208,8 +208,8 @@ def _in_space(triangle: _Triangle, field: Field, middle: Tensor, time: Tensor) -
     """
     magnetisation = triangle.magnetisation()
     moment = magnetisation.stacked().transpose(0, 1)
-    there, gradient, _ = field.derivatives(middle, time)
-    value = _by_components(there)
+    field_there, gradient, _ = field.derivatives(middle, time)
+    value = _by_components(field_there)
     # derivatives of the field by x, y, z of the sum
     columns = [_by_components(gradient[..., k]).times(1 / 3) for k in AXES]
     first, second = triangle.slopes(value)

@@ -134,8 +134,8 @@ def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Deriva
     """Return w with its first and second derivatives by e, x0 + x1 and theta, in the field at the middle."""
     magnetisation = edge.t.times(edge.along) + edge.across
     moment = magnetisation.stacked().transpose(0, 1)
-    there, gradient, _ = field.derivatives(middle, time)
-    value = _by_components(there)
+    field_there, gradient, _ = field.derivatives(middle, time)
+    value = _by_components(field_there)
     by_e, by_theta = edge.slopes(value)
     columns = [_by_components(gradient[..., k]) for k in range(3)]  # derivatives of the field by x, y and z
     by_sum = [-0.5 * magnetisation.dot(column) for column in columns]

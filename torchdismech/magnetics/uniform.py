@@ -70,10 +70,10 @@ class Rotating(Uniform):
         for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
             setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
         for name, direction in (("first", first), ("second", second)):
-            given = number(direction, f"Rotating.{name}")
-            if given.shape != (3,) or not bool(given.any()):
+            axis = number(direction, f"Rotating.{name}")
+            if axis.shape != (3,) or not bool(axis.any()):
                 raise InputError(f"Rotating.{name}: expected a direction (3,) that is not zero, got {direction}")
-            self.register_buffer(name, given / torch.linalg.vector_norm(given))
+            self.register_buffer(name, axis / torch.linalg.vector_norm(axis))
         if abs(float(self.first @ self.second)) > 1e-9:
             raise InputError(f"Rotating: first and second have to be at right angles, got {first} and {second}")
 

@@ -101,8 +101,8 @@ class RigidChain(ReducedModel):
         self._register("centre", values_of(centre, "centre", count))
         for axis, value in self._by_axis(inertia, "inertia"):
             self._register(f"inertia_{axis}", values_of(value, f"inertia about {axis}", count, above_zero=True))
-        for name, given in (("stiffness", stiffness), ("damping", damping)):
-            for axis, value in self._by_axis(given, name):
+        for name, values in (("stiffness", stiffness), ("damping", damping)):
+            for axis, value in self._by_axis(values, name):
                 self._register(f"{name}_{axis}", values_of(value, f"{name} about {axis}", count - 1, from_zero=True))
         self._register("base", vector_of(base, "base"))
         self._register("gravity", vector_of(gravity, "gravity"))

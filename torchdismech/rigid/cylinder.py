@@ -55,8 +55,8 @@ class Cylinder:
     ) -> Cylinder:
         """Return a cylinder divided into segments; parameters as of `RigidChain.cylinder`."""
         segments, space = whole_number(segments, "segments"), truth(space, "space")
-        given = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
-        _refuse_parameters(given | {"viscosity": viscosity, "shear": shear})
+        properties = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
+        _refuse_parameters(properties | {"viscosity": viscosity, "shear": shear})
         _refuse_other_shear(shear, space)
         count, step = segments + 1, _whole_length(length) / segments
         d, rho = (values_of(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
@@ -123,9 +123,9 @@ def _refuse_unlike_batches(*values: Tensor) -> None:
         )
 
 
-def _refuse_parameters(given: Mapping[str, Any]) -> None:
+def _refuse_parameters(properties: Mapping[str, Any]) -> None:
     """Refuse an `nn.Parameter` among the properties: the chain's constants are computed from them only once."""
-    for name, value in given.items():
+    for name, value in properties.items():
         if isinstance(value, nn.Parameter):
             raise InputError(
                 f"RigidChain.cylinder: {name}: got an nn.Parameter; the chain's constants are made of it once, so an "
