@@ -167,26 +167,26 @@ void plane_solve(int64_t bodies, int64_t parts, int64_t robots, const Plane<S>& 
                  int64_t begin, int64_t end) {
   typedef typename K::number N;
   typedef typename K::vec V;
-  std::vector<N> eased(bodies);
+  std::vector<N> motion_alone(bodies);
   for_groups<K>(parts, robots, begin, end, [&](Group<K> of) {
     auto kept = [&](int64_t k, int64_t i) { return of.number(given[0], k * PLANE + i); };
     N moment = K::zero(), fx = moment, fz = moment;
     for (int64_t k = bodies - 1; k >= 0; k--) {
       N left = of.number(given[1], k) - moment;
-      eased[k] = left * kept(k, 0);
+      motion_alone[k] = left * kept(k, 0);
       if (k == 0) break;
       V l = of.real(chain.length, k - 1);
       V px = l * of.real(chain.across, 2 * (k - 1)), pz = l * of.real(chain.across, 2 * (k - 1) + 1);
       fx = fx + kept(k, 2) * left, fz = fz + kept(k, 3) * left;
       moment = moment + kept(k, 1) * left + fx * px + fz * pz;
     }
-    N turned = eased[0], ax = K::zero(), az = ax;
+    N turned = motion_alone[0], ax = K::zero(), az = ax;
     of.store(found, 0, turned);
     for (int64_t k = 1; k < bodies; k++) {
       V l = of.real(chain.length, k - 1);
       V px = l * of.real(chain.across, 2 * (k - 1)), pz = l * of.real(chain.across, 2 * (k - 1) + 1);
       ax = ax + turned * px, az = az + turned * pz;
-      N x = eased[k] - kept(k, 1) * turned - kept(k, 2) * ax - kept(k, 3) * az;
+      N x = motion_alone[k] - kept(k, 1) * turned - kept(k, 2) * ax - kept(k, 3) * az;
       of.store(found, k, x);
       turned = turned + x;
     }
@@ -361,7 +361,7 @@ void space_solve(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& 
                  int64_t begin, int64_t end) {
   typedef typename K::number N;
   typedef typename K::vec V;
-  std::vector<N> eased(last_joint(bodies - 1) + 1);
+  std::vector<N> motion_alone(last_joint(bodies - 1) + 1);
   for_groups<K>(parts, robots, begin, end, [&](Group<K> of) {
     auto kept = [&](int64_t k, int64_t i) { return of.number(given[0], k * SPACE + i); };
     N moment[3], force[3], turned[3], moved[3];
@@ -371,7 +371,7 @@ void space_solve(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& 
         V a[3];
         for (int i = 0; i < 3; i++) a[i] = of.real(chain.axes, 3 * k + i);
         N left = of.number(given[1], k) - dot(moment, a);
-        eased[k] = left * kept(k, 0);
+        motion_alone[k] = left * kept(k, 0);
         for (int i = 0; i < 3; i++) {
           moment[i] = moment[i] + kept(k, 1 + i) * left;
           force[i] = force[i] + kept(k, 4 + i) * left;
@@ -390,7 +390,7 @@ void space_solve(int64_t bodies, int64_t parts, int64_t robots, const Space<S>& 
         add_cross(moved, p, turned);  // turned x p
       }
       for (int64_t k = first_joint(body); k <= last_joint(body); k++) {
-        N x = eased[k];
+        N x = motion_alone[k];
         for (int i = 0; i < 3; i++) x = x - kept(k, 1 + i) * turned[i] - kept(k, 4 + i) * moved[i];
         of.store(found, k, x);
         for (int i = 0; i < 3; i++) turned[i] = turned[i] + x * of.real(chain.axes, 3 * k + i);
