@@ -239,7 +239,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     solver = model.solvers.of(batch, pairs)
     at = (state.q, state.velocity, state.time)
     force, values = model.mechanics.force_and_stiffness(start, *at, Gains(1.0, 1 / DT, 1 / DT**2))
-    residual = model.unknowns.picked(force)
+    residual = model.unknowns.of_dofs(force)
     factor = timed(lambda: solver.factor(values).solve(residual))
     if pairs is None:
         obstacle = model.obstacles[0]

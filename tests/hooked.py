@@ -94,7 +94,7 @@ def moving(model, batch=2):
 def assert_matrix_is_derivative(integrator, model, state):
     """Hold the matrix of a step from a state against differences of its residual."""
     balance = integrator.equations(model, state)
-    x = model.unknowns.picked(state.q)
+    x = model.unknowns.of_dofs(state.q)
     _, values = balance.residual_and_matrix(x)
     pattern, size = model.layout.pattern, x.shape[1]
     dense = torch.zeros(x.shape[0], size, size, dtype=torch.float64)

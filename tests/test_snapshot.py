@@ -81,9 +81,9 @@ def test_a_change_is_seen(change):
     """See what is another object, or a tensor somewhere else; each snapshot is of one moment."""
     model = rod()
     snapshot = Snapshot(model, "_snapshot")
-    assert snapshot.shows(model)
+    assert snapshot.is_current(model)
     CHANGES[change](model)
-    assert not snapshot.shows(model)
+    assert not snapshot.is_current(model)
 
 
 def test_numbers_are_not_seen():
@@ -109,7 +109,7 @@ def test_constants_that_were_changed_in_place_are_named():
 
 
 def test_steps_leave_a_model_as_it_is():
-    """Answer once what a run asks: no step changes what a snapshot shows, recorded or not."""
+    """Answer once what a run asks: no step changes what a snapshot is_current, recorded or not."""
     model = rod()
     integrator, state = ImplicitEuler(1e-3), model.initial_state()
     state, _ = integrator.step(model, state)

@@ -15,12 +15,12 @@ from torch.nn.utils import parametrize
 from torchdismech.errors import InputError
 from torchdismech.origin import class_name
 
-__all__ = ["own", "refuse_shared"]
+__all__ = ["mark_owned", "refuse_shared"]
 
 _owned: WeakSet[nn.Module] = WeakSet()
 
 
-def own(parts: Iterable[nn.Module]) -> None:
+def mark_owned(parts: Iterable[nn.Module]) -> None:
     """Mark parts as belonging to a model from now on."""
     for part in parts:
         _owned.add(part)

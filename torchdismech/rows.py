@@ -37,9 +37,9 @@ def total(x: Tensor) -> Tensor:
     function = function_of("totals", x.dtype) if compiled_code_takes(x) and not watched() else None
     if function is None:
         return x.sum()
-    found = x.new_empty(())
-    in_threads(function, (len(x), x.contiguous(), found), 1, ONE_THREAD)
-    return found
+    sum_of_all = x.new_empty(())
+    in_threads(function, (len(x), x.contiguous(), sum_of_all), 1, ONE_THREAD)
+    return sum_of_all
 
 
 def finite_rows(tensors: Sequence[Tensor]) -> Tensor:

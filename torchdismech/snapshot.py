@@ -26,7 +26,7 @@ class Snapshot:
 
     A step asks several questions about a model whose answers stay the same from step to step: how many robots its
     tensors are for, which of them require gradients, which recording serves. They are answered once for a snapshot,
-    and a new one is made when `shows` returns False.
+    and a new one is made when `is_current` returns False.
 
     It notices: another object in an attribute, parameter, buffer or module; a tensor of floating-point numbers with new
     memory, shape, strides or `requires_grad`; the first hook on a module of the library, and the removal of the last
@@ -45,7 +45,7 @@ class Snapshot:
     requires_gradients : whether some tensors require gradients; of parametrized ones their sources count.
     trained : the tensors that require gradients, by their places; without the sources of parametrizations.
     hooked : whether a module of the library has a forward or backward hook.
-    fitting : what has been checked against the root and fits it, such as shapes of states; each check adds its key.
+    checked_keys : what has been checked against the root and fits it, such as shapes of states: a key for each.
     """
 
     def __init__(self, root: nn.Module, kept_as: str):
@@ -54,16 +54,14 @@ class Snapshot:
         self._attributes = [itemgetter(*_names(module, kept_as)) for module in modules]
         self._counts = [len(vars(module)) for module in modules]
         self._kinds = [*map(type, modules)]
-        held: list[dict[str, Any]] = [
-            of for module in modules for of in (module._modules, module._parameters, module._buffers)
-        ]
-        self._dicts, self._empty = [of for of in held if of], [of for of in held if not of]
+        dicts: list[dict[str, Any]] = [d for m in modules for d in (m._modules, m._parameters, m._buffers)]
+        self._dicts, self._empty = [d for d in dicts if d], [d for d in dicts if not d]
         self._objects = self._objects_of([*map(vars, modules)])
-        self._tensors = [tensor for module in modules for tensor in _looked_at(module) if _is_real(tensor)]
+        self._tensors = [tensor for module in modules for tensor in _compared_tensors(module) if _is_real(tensor)]
         self._places = _places(self._tensors)
         self.parametrized = [module for module in modules if "parametrizations" in module._modules]
         self.requires_gradients = any(tensor.requires_grad for tensor in self._tensors)
-        self.fitting: set[Hashable] = set()
+        self.checked_keys: set[Hashable] = set()
         made_by = {id(other) for module in modules for other in _parametrizations(module)}
         read = [module for module in modules if id(module) not in made_by]
         self._hooks = [vars(module)[name] for module in read if is_of_library(module) for name in HOOKS]
@@ -77,7 +75,7 @@ class Snapshot:
         self._sources = [(where[id(module)], *source) for module in self.parametrized for source in sources(module)]
         self._root, self._numbers = ref(root), [(place, _numbers_of(module)) for place, module in enumerate(modules)]
 
-    def shows(self, root: nn.Module) -> bool:
+    def is_current(self, root: nn.Module) -> bool:
         """Return whether the root still is as it was when the snapshot was made."""
         modules = [root, *self.others]
         attributes = [*map(vars, modules)]
@@ -95,14 +93,14 @@ class Snapshot:
         sources : append the counters of the tensors from which parametrizations make others, for steps that make these
             anew.
         """
-        looked_at = (self._constants, self._sources) if sources else (self._constants,)
-        return [tensor._version for held in looked_at for _, _, tensor in held]
+        listed = (self._constants, self._sources) if sources else (self._constants,)
+        return [tensor._version for held in listed for _, _, tensor in held]
 
     def changed_since(self, versions: list[int]) -> list[str]:
         """Return the names of the tensors whose numbers were changed in place since `versions` were found."""
         now = self.versions(sources=len(versions) > len(self._constants))
         changed = [k for k, both in enumerate(zip(versions, now, strict=True)) if both[0] != both[1]]
-        return self._called([(*self._constants, *self._sources)[k][:2] for k in changed])
+        return self._labels([(*self._constants, *self._sources)[k][:2] for k in changed])
 
     def exchanged(self, given: Container[Place]) -> list[str]:
         """Return the names of the public tensors that were replaced by others, and of the public numbers that changed.
@@ -114,7 +112,7 @@ class Snapshot:
         given : places to leave out, as the caller knows their tensors otherwise.
         """
         root = self._root()
-        if root is None or self.shows(root):
+        if root is None or self.is_current(root):
             return []
         modules = [root, *self.others]
         places = [
@@ -124,16 +122,16 @@ class Snapshot:
             for name in before
             if before[name] != now.get(name) and (modules[place], name) not in given
         ]
-        return self._called(places)
+        return self._labels(places)
 
-    def _called(self, places: Sequence[tuple[int, str]]) -> list[str]:
+    def _labels(self, places: Sequence[tuple[int, str]]) -> list[str]:
         """Return the names for messages of (module number, attribute name) pairs, such as "Drag.coefficient"."""
         root = self._root()
         if root is None or not places:
             return []
-        modules, called = [root, *self.others], labels(root)  # modules no longer in the root are named by their class
+        modules, names = [root, *self.others], labels(root)  # modules no longer in the root are named by their class
         return [
-            f"{called.get(modules[place]) or class_name(modules[place])}.{name}{_made_anew(modules[place], name)}"
+            f"{names.get(modules[place]) or class_name(modules[place])}.{name}{_hook_remark(modules[place], name)}"
             for place, name in places
         ]
 
@@ -147,13 +145,13 @@ class Snapshot:
         attributes : `vars` of each module.
         """
         try:
-            found = [*chain.from_iterable(map(call, self._attributes, attributes))]
+            objects = [*chain.from_iterable(map(call, self._attributes, attributes))]
         except KeyError:  # an attribute was replaced by one of another name
             return []
-        return [*found, *chain.from_iterable(map(dict.values, self._dicts))]
+        return [*objects, *chain.from_iterable(map(dict.values, self._dicts))]
 
 
-def _made_anew(module: nn.Module, name: str) -> str:
+def _hook_remark(module: nn.Module, name: str) -> str:
     """Return the remark for a tensor that a hook of its module recomputes before each call; "" for any other."""
     if not module._forward_pre_hooks or name not in vars(module):
         return ""
@@ -169,19 +167,19 @@ def _numbers_of(module: nn.Module) -> dict[str, Any]:
     Whole numbers are those of the library's modules alone.
     """
     kinds = (float, bool, int) if is_of_library(module) else (float, bool)
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for held in (vars(module), *own_tensors(module)):
         for name, value in held.items():
             if name.startswith("_") or name == "training":
                 continue
             if isinstance(value, Tensor):
-                found[name] = ("tensor", id(value))
+                numbers[name] = ("tensor", id(value))
             elif type(value) in kinds:
-                found[name] = value
-    return found
+                numbers[name] = value
+    return numbers
 
 
-def _looked_at(module: nn.Module) -> list[Tensor]:
+def _compared_tensors(module: nn.Module) -> list[Tensor]:
     """Return a module's own parameters and its public buffers, without those that are None."""
     parameters, buffers = own_tensors(module)
     public = [tensor for name, tensor in buffers.items() if not name.startswith("_")]
@@ -236,15 +234,15 @@ def labels(root: nn.Module) -> dict[nn.Module, str]:
 
     A module is named by its class; a module inside a user's module by its path there, such as "Drag.net.0".
     """
-    found, anew = {root: class_name(root)}, {root} if is_of_library(root) else set()
+    names, named_by_class = {root: class_name(root)}, {root} if is_of_library(root) else set()
     for module in every_module(root):
         for name, child in module._modules.items():
-            if child is None or child in found:
+            if child is None or child in names:
                 continue
-            found[child] = class_name(child) if module in anew else f"{found[module]}.{name}"
-            if is_of_library(child) or (module in anew and isinstance(child, (nn.ModuleList, nn.ModuleDict))):
-                anew.add(child)
-    return {module: found[module] for module in every_module(root)}
+            names[child] = class_name(child) if module in named_by_class else f"{names[module]}.{name}"
+            if is_of_library(child) or (module in named_by_class and isinstance(child, (nn.ModuleList, nn.ModuleDict))):
+                named_by_class.add(child)
+    return {module: names[module] for module in every_module(root)}
 
 
 SHAPE, REQUIRES_GRADIENTS = attrgetter("shape"), attrgetter("requires_grad")

@@ -32,7 +32,7 @@ from torchdismech.values import Place, Values, problem_of_bounds
 __all__ = ["Factor", "Shift", "constants", "refuse_trained_out_of_bounds", "scaled", "shifted", "value"]
 
 
-KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # a key of `Snapshot.fitting`
+KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # a key of `Snapshot.checked_keys`
 
 
 class NamesConstants(Protocol):
@@ -53,10 +53,10 @@ class NamesConstants(Protocol):
 AnyModel = Model | NamesConstants
 
 # The constants of each model that have bounds. Modules are weak references, as one may be the model itself, which an
-# entry of this table must not keep alive. `_looked_at` has the address and version of each tensor when last checked.
+# entry of this table must not keep alive. `_checked_versions` has address and version of each tensor when last checked.
 
 _bounded_constants: WeakKeyDictionary[AnyModel, list[tuple[str, ReferenceType[nn.Module], str]]] = WeakKeyDictionary()
-_looked_at: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
+_checked_versions: WeakKeyDictionary[AnyModel, dict[str, tuple[int, int]]] = WeakKeyDictionary()
 
 
 class Factor(nn.Module):
@@ -125,7 +125,7 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
         numbers; a power is zero or no finite number. Then nothing is trained.
     """
     factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
-    places = _found(model, names)
+    places = _places_of(model, names)
     changes: dict[str, nn.Module] = {}
     for name in places:
         power = _power(names, name)
@@ -143,7 +143,7 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     if not (math.isfinite(unit) and unit > 0):
         raise InputError(f"shifted: unit: expected a finite number above 0, got {unit}")
     shift = Shift(unit, _shape(shape, "shifted"), model.dtype).to(model.device)
-    places = _found(model, names)
+    places = _places_of(model, names)
     _attach(model, places, dict.fromkeys(places, shift))
     return shift
 
@@ -176,12 +176,12 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
     ----------
     snapshot : of the model, where the caller has one; it remembers whether no optimiser can leave the bounds.
     """
-    if snapshot is not None and KEEPS_BOUNDS in snapshot.fitting:
+    if snapshot is not None and KEEPS_BOUNDS in snapshot.checked_keys:
         return
     if model not in _bounded_constants:
         _bounded_constants[model] = [(label, ref(module), name) for label, module, name in _bounded(model)]
-        _looked_at[model] = {}
-    looked_at, keeps_bounds = _looked_at[model], True
+        _checked_versions[model] = {}
+    checked, keeps_bounds = _checked_versions[model], True
     for label, reference, name in _bounded_constants[model]:
         module = reference()
         if module is None:  # it was removed from the model
@@ -192,7 +192,7 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
         keeps_bounds = False
         value = (getattr(module, name) if own is None else own).detach()  # None: a parametrization makes it anew
         version = (value.data_ptr(), value._version)
-        if own is None or looked_at.get(label) != version:
+        if own is None or checked.get(label) != version:
             if name in getattr(module, "not_negative", ()) and not bool((value >= 0).all()):
                 raise InputError(
                     f"{label}: expected 0 or more, got {float(value.min()):g}; an optimiser may have driven it there: "
@@ -200,9 +200,9 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
                 )
             if problem := problem_of_bounds((module, name), value, {}):
                 raise InputError(f"{label}: {problem}; an optimiser may have driven it there")
-            looked_at[label] = version
+            checked[label] = version
     if snapshot is not None and keeps_bounds:
-        snapshot.fitting.add(KEEPS_BOUNDS)
+        snapshot.checked_keys.add(KEEPS_BOUNDS)
 
 
 def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
@@ -214,7 +214,7 @@ def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
         if _is_set(model.body, name):
             yield name, model.body, name
     for term in model.terms:
-        yield from (found for found in constants_in(term) if _has_bounds(*found[1:]))
+        yield from (constant for constant in constants_in(term) if _has_bounds(*constant[1:]))
     for label, force in named_forces(model):
         for name in force.not_negative:
             if _is_set(force, name):
@@ -266,11 +266,11 @@ def value(model: AnyModel, name: str) -> Tensor:
     InputError
         No constant has this name.
     """
-    module, attribute = _found(model, [name])[name]
+    module, attribute = _places_of(model, [name])[name]
     return getattr(module, attribute).detach()
 
 
-def _found(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
+def _places_of(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
     """Return {name: (module, attribute)} of the named constants; refuse names that are unknown or come twice."""
     known = constants(model)
     if isinstance(names, str) or not len(names):

@@ -7,19 +7,19 @@ from torchdismech.contact.pairs.pair_loops import Kernel, PairLoops
 from torchdismech.contact.pairs.pairs import Listed, PairBlocks, PairTable, Touching, touching
 
 
-def full_table(kernel: Kernel, nodes: torch.Tensor, reach: torch.Tensor, goes_on=None, **options) -> PairTable:
+def full_table(kernel: Kernel, nodes: torch.Tensor, reach: torch.Tensor, continues=None, **options) -> PairTable:
     """Return the table of robots with the same number of pairs each.
 
     Parameters
     ----------
     nodes : (B, P, n) of each pair.
     reach : (B, P) the sums of the radii.
-    goes_on : (B, P, 4) where smooth lines go on.
+    continues : (B, P, 4) where smooth lines go on.
     """
     robot = torch.arange(len(nodes)).repeat_interleave(nodes.shape[1])
-    goes_on = None if goes_on is None else goes_on.flatten(0, 1).t()
+    continues = None if continues is None else continues.flatten(0, 1).t()
     listed = Listed(robot, nodes.flatten(0, 1))
-    return PairTable.of(kernel, listed, reach.flatten(), len(nodes), goes_on=goes_on, **options)
+    return PairTable.of(kernel, listed, reach.flatten(), len(nodes), continues=continues, **options)
 
 
 def touching_pairs(table: PairTable, law: ContactLaw, q, velocity, follow: bool = False) -> Touching:

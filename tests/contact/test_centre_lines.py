@@ -45,10 +45,10 @@ def all_lines(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
     edges = [(9 * rod + k, k > 0, k < 7) for rod in range(6) for k in range(8)]
     pairs = [(e, f) for e, f in itertools.combinations(edges, 2) if e[0] // 9 != f[0] // 9]
     nodes = [[e[0], e[0] + 1, f[0], f[0] + 1] + [e[0] - 1, e[0] + 2, f[0] - 1, f[0] + 2] for e, f in pairs]
-    goes_on = torch.tensor([[*e[1:], *f[1:]] for e, f in pairs])
+    continues = torch.tensor([[*e[1:], *f[1:]] for e, f in pairs])
     around = torch.tensor(nodes)
-    around[:, 4:][~goes_on] = 0
-    return around, goes_on.double()
+    around[:, 4:][~continues] = 0
+    return around, continues.double()
 
 
 def listed(table: PairTable, robot: int) -> set[tuple[int, ...]]:
@@ -63,8 +63,8 @@ def test_lines_bulge_and_cross_as_vectors_say():
     x = placed(model, 3e-3)
     lines, reach = model.self_contacts[0].lines, 2 * RADII[:, 0]
     start, end, before, after = x[:, lines.nodes].unbind(2)  # (B, M, 3); the ends themselves where lines end
-    goes_on = (lines.nodes[:, 2:] != lines.nodes[:, :2]).double()
-    bends = torch.stack([before - 2 * start + end, start - 2 * end + after], 2) * goes_on.unsqueeze(-1)
+    continues = (lines.nodes[:, 2:] != lines.nodes[:, :2]).double()
+    bends = torch.stack([before - 2 * start + end, start - 2 * end + after], 2) * continues.unsqueeze(-1)
     edge = end - start
     across = torch.linalg.cross(edge.unsqueeze(2).expand_as(bends), bends).norm(dim=-1).amax(2)
     curvature = across / edge.norm(dim=-1) ** 3
@@ -87,7 +87,7 @@ def test_lines_bulge_and_cross_as_vectors_say():
         assert len(straight_ones.reach) + len(crossing.reach) == len(robot)
         expected = torch.cat([lines.nodes[i][:, :2], lines.nodes[j][:, :2]], 1)[crosses]
         assert torch.equal(crossing.listed.nodes[:, :4], expected)
-        assert torch.equal(crossing.goes_on, torch.cat([goes_on[i], goes_on[j]], 1)[crosses].t())
+        assert torch.equal(crossing.continues, torch.cat([continues[i], continues[j]], 1)[crosses].t())
 
 
 def test_no_pair_is_missed():
@@ -97,7 +97,7 @@ def test_no_pair_is_missed():
     pairs = model.self_contacts.pairs(start, end, torch.full((3,), slack, dtype=torch.float64))
     edges, lines = pairs.tables
     assert (edges.kernel, lines.kernel) == (closest_segments, closest_crossing)
-    nodes, goes_on = all_lines(model)
+    nodes, continues = all_lines(model)
     generator = torch.Generator().manual_seed(2)
     touched = 0
     for share in np.linspace(0, 1, 15):
@@ -105,7 +105,7 @@ def test_no_pair_is_missed():
         x = torch.lerp(start, end, float(share)) + beside
         for robot in range(3):
             points = vectors(x[robot][nodes].flatten(1).t())
-            closest = closest_crossing(*points, *goes_on.unbind(1))
+            closest = closest_crossing(*points, *continues.unbind(1))
             touch = closest.squared_distance(points).sqrt() < 2 * RADII[robot] + TOLERANCE
             expected = {tuple(n) for n in nodes[touch, :4].tolist()}
             assert expected <= listed(edges, robot) | listed(lines, robot)
@@ -252,7 +252,7 @@ def test_edges_of_different_lengths():
     builder.add_contact(SelfContact(Penalty(STIFFNESS, TOLERANCE), centre_line="smooth"))
     model = builder.finalize()
     q = model.initial_state().q
-    touching = model.self_contacts.touching(model.contact.touching(q).listed, q, torch.zeros_like(q))
+    touching = model.self_contacts.touching(model.contact.may_touch_at(q).listed, q, torch.zeros_like(q))
     assert {found.table.kernel: len(found.chosen) for found in touching if len(found.chosen)} == {closest_crossing: 1}
 
 

@@ -69,7 +69,7 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
     generator = torch.Generator().manual_seed(4)
-    tables = model.self_contacts.pushing(pairs.listed)
+    tables = model.self_contacts.force_tables(pairs.listed)
     known_by_table = {t: 0.3 * torch.randn(*t.shape, KNOWN, generator=generator, dtype=q.dtype) for t in tables}
     own = torch.zeros(model.layout.pattern.nnz, 2, dtype=q.dtype)
     plain = pairs.force_and_values(model.self_contacts, q, velocity, own, *GAINS)[1]
@@ -86,7 +86,7 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
         contact = model.self_contacts[table.contact]
         first = contact.first_friction(table, q, velocity)
         geometry = pair_loops._geometry(
-            table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.more
+            table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.kernel_arguments
         )
         (normal, slid), law = pair_loops.vectors(torch.stack(geometry[1:7])), contact.law
         constants = law.constants.at(table.robot)
@@ -108,7 +108,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
-    tables = model.self_contacts.pushing(pairs.listed)
+    tables = model.self_contacts.force_tables(pairs.listed)
     assert tables
     for table in tables:
         contact = model.self_contacts[table.contact]
@@ -307,7 +307,7 @@ def test_steps_are_limited(kind, by, monkeypatch):
     motion = 5e-3 * torch.randn(*q.shape, generator=torch.Generator().manual_seed(2), dtype=q.dtype)
     motion = motion[:, : 3 * model.body.n_nodes].unflatten(1, (-1, 3))
     expected = torch.ones(len(q), dtype=q.dtype)
-    for table in model.self_contacts.pushing(pairs.listed):
+    for table in model.self_contacts.force_tables(pairs.listed):
         first = [node for node in pair_loops.FIRST[table.kernel] if node < 4]
         for robot, nodes, reach in zip(*table.listed, table.reaches, strict=True):
             moved = motion[robot, nodes[:4]]

@@ -39,15 +39,15 @@ class Case:
         friction = Friction(torch.tensor([[MU], [2 * MU]], dtype=torch.float64), SLIP) if rough else None
         self.law = ContactLaw(RESPONSES[response](stiffness, TOLERANCE), friction)
         self.kernel = KERNELS[kernel]
-        goes_on = None
+        continues = None
         if kernel == "crossing":
-            x, goes_on = lines_that_cross(normal, random)
+            x, continues = lines_that_cross(normal, random)
         x = normal(BATCH, PLACES, 4, 3) if x is None else x
         self.q, self.count = x.flatten(1), x.shape[2]
         self.velocity = speed * SLIP * normal(*self.q.shape)
         places = x.shape[1]
         nodes = torch.arange(self.count * places).view(1, places, self.count).expand(BATCH, -1, -1)
-        empty = full_table(self.kernel, nodes, x.new_zeros(BATCH, places), goes_on)
+        empty = full_table(self.kernel, nodes, x.new_zeros(BATCH, places), continues)
         points = vectors(empty.gathered(self.q))
         r = empty.closest(points).difference(points)
         # the gap is chosen, by the reach: also overlapping for the penalty
@@ -89,13 +89,13 @@ def lines_that_cross(normal, random) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = place * along, place * (across + 0.6 * along) - torch.tensor([0.0, 0.0, 0.3])
     pairs = torch.cat([a[:2], b[:2], a[2:], b[2:]]) + 0.03 * normal(BATCH, PLACES, 8, 3)
     pairs[:, :, [2, 3, 6, 7], :2] += 0.25 * (2 * random(BATCH, PLACES, 1, 2) - 1)
-    goes_on = torch.ones(BATCH, PLACES, 4, dtype=torch.float64)
+    continues = torch.ones(BATCH, PLACES, 4, dtype=torch.float64)
     half = PLACES // 2
-    goes_on[:, :half, 1] = 0  # the first line ends
+    continues[:, :half, 1] = 0  # the first line ends
     pairs[:, :half, [2, 3, 6, 7], 0] += 1.2 * random(BATCH, half, 1)
-    goes_on[:, : half // 2, 2] = 0  # and the second one, too
+    continues[:, : half // 2, 2] = 0  # and the second one, too
     pairs[:, : half // 2, [2, 3, 6, 7]] += 1.2 * random(BATCH, half // 2, 1, 1) * (across + 0.6 * along)
-    return pairs, goes_on
+    return pairs, continues
 
 
 def worst(found: torch.Tensor, expected: torch.Tensor) -> float:
@@ -317,11 +317,13 @@ def test_rows_of_a_table(index):
     """Take the pairs of some robots, by numbers or by which, each in its place, with all that is known of it."""
     robot = torch.tensor([0, 0, 0, 2, 4, 4])
     listed, reach = Listed(robot, torch.arange(48).view(6, 8)), torch.arange(6.0)
-    table = PairTable.of(closest_crossing, listed, reach, 6, contact=3, goes_on=torch.arange(24.0).view(4, 6))
+    table = PairTable.of(closest_crossing, listed, reach, 6, contact=3, continues=torch.arange(24.0).view(4, 6))
     rows, wanted = table.rows(index), torch.arange(6)[index].tolist()
     expected = [(k, pair) for k, number in enumerate(wanted) for pair in range(6) if robot[pair] == number]
     assert rows.robot.tolist() == [k for k, _ in expected] and rows.contact == 3
     pairs = torch.tensor([pair for _, pair in expected])
     assert rows.shape == (len(wanted), FEWEST_SLOTS) and torch.equal(rows.slot, table.slot[pairs])
     assert torch.equal(rows.listed_nodes, table.listed_nodes[pairs])
-    assert torch.equal(rows.reaches, reach[pairs]) and torch.equal(torch.stack(rows.more), table.goes_on[:, pairs])
+    assert torch.equal(rows.reaches, reach[pairs]) and torch.equal(
+        torch.stack(rows.kernel_arguments), table.continues[:, pairs]
+    )

@@ -107,7 +107,7 @@ def test_a_depth_counts_against_the_radius_of_its_own_point():
         none = {"penetration": torch.zeros(1, dtype=torch.float64), "load/thing": torch.zeros(1)}
         deepest.see(state, none)
         deepest.see(state.replace(q=q), none | {"penetration": torch.tensor([depth], dtype=torch.float64)})
-        found = deepest._found
+        found = deepest._deepest
         assert (None if found is None else found.depth) == (None if expected is None else pytest.approx(expected))
         assert found is None or found.radius == 1e-3
 
@@ -123,8 +123,8 @@ def test_overlap_with_itself_hides_no_robot_that_sinks():
 
     deepest.see(state, report(0.0))
     deepest.see(state, report(15e-3))
-    assert deepest._found is None
+    assert deepest._deepest is None
     q = state.q.clone()
     q[:, 2:18:3] -= 22e-3  # to 2 mm below the floor: an overlap of 12 mm
     deepest.see(state.replace(q=q), report(12e-3))
-    assert deepest._found.depth == pytest.approx(12e-3)
+    assert deepest._deepest.depth == pytest.approx(12e-3)

@@ -116,7 +116,7 @@ def test_forces_of_several_contacts_add_up():
         state = model.initial_state()
         generator = torch.Generator().manual_seed(1)
         velocity = 0.1 * torch.randn(state.q.shape, generator=generator, dtype=state.q.dtype)
-        pairs = model.contact.touching(state.q)
+        pairs = model.contact.may_touch_at(state.q)
         own = torch.zeros(model.layout.pattern.nnz, 1, dtype=state.q.dtype)
         force, values = pairs.force_and_values(model.self_contacts, state.q, velocity, own, 0.7, 30.0)
         # 1e-12 of the largest: loops with and without derivatives contract products and sums otherwise

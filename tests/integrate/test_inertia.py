@@ -138,7 +138,7 @@ def test_the_matrix_is_the_derivative_of_the_residual(integrator, kind):
     generator = torch.Generator().manual_seed(0)
     state = state.replace(velocity=torch.randn(state.q.shape, dtype=torch.float64, generator=generator))
     equations = integrator(1e-3).equations(model, state)
-    x = model.unknowns.picked(state.q)
+    x = model.unknowns.of_dofs(state.q)
     x = x + 1e-4 * torch.randn(x.shape, dtype=torch.float64, generator=generator)
     _, values = equations.residual_and_matrix(x)
     matrix = model.layout.pattern.to_dense(values)

@@ -210,7 +210,7 @@ def test_rounds_serve_other_steps(rough, monkeypatch, rounds):
             found.append(ImplicitEuler(1e-3 * (1 + step % 3)).step(of, state, Control(values=given)))
         assert_same(*([one] for one in found))
         state = found[0][0]
-        listed.add(str(model.contact.touching(state.q).listed.tables[0].listed))
+        listed.add(str(model.contact.may_touch_at(state.q).listed.tables[0].listed))
     assert len(listed) > 3 and rounds[plain_round] > 10 and (rounds[next_iterates] > 10 or not rough)
 
 

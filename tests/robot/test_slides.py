@@ -76,7 +76,7 @@ def test_planar_robots_slide_in_their_plane():
         builder.add_force(forces.Gravity(tuple(turn @ (-1, 0, -5))))
         model = builder.finalize(compile=False)
         found.append((model, moved(model, Newmark, turn=turn)[0]))
-    assert found[0][0].unknowns.slides.none and found[1][0].unknowns.slides.n_across == 1
+    assert found[0][0].unknowns.slides.none and found[1][0].unknowns.slides.n_idle_unknowns == 1
     torch.testing.assert_close(found[1][1], found[0][1], rtol=0, atol=1e-11)  # as above
 
 
@@ -106,7 +106,7 @@ def test_an_equilibrium_and_its_modes():
     for turn in (None, ANYHOW):
         model = arch(turn)
         state, info = Static(force_tolerance=1e-12).step(model, model.initial_state(), throw=True)
-        most = model.unknowns.count - model.unknowns.slides.n_across
+        most = model.unknowns.count - model.unknowns.slides.n_idle_unknowns
         back = torch.eye(3, dtype=torch.float64) if turn is None else torch.as_tensor(turn)
         found.append((state.positions @ back, modes(model, state, most).eigenvalue, info.stable))
         with pytest.raises(InputError, match=f"from 1 to {most}"):

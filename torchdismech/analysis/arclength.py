@@ -122,7 +122,7 @@ class Arclength:
     ) -> tuple[StepEquations, Tensor, Tensor, Tensor, Tensor]:
         """Return equations, unknowns x (B, n_free) and load factors at the last iterate, status and iterations (B,)."""
         weight, method = self.model.unknowns.residual_weight(), self.problem.method
-        x0, factor = self.model.unknowns.picked(at.state.q), at.factor + size * at.slope
+        x0, factor = self.model.unknowns.of_dofs(at.state.q), at.factor + size * at.slope
         equations = self._equations(at.state, factor, candidates)
         solver = equations.solver()
         tolerance = method.tolerance(equations.force_scale(weight))
@@ -157,7 +157,7 @@ class Arclength:
         """Return the contact candidates for steps of a length `size` (B,) from points along their tangents."""
         model, q = self.model, at.state.q
         control = self._control(at.state, at.factor + size * at.slope)
-        step = model.unknowns.expand(size[:, None] * at.tangent_x, torch.zeros_like(q))
+        step = model.unknowns.into_dofs(size[:, None] * at.tangent_x, torch.zeros_like(q))
         problem = self.problem.replace(state=at.state, control=control)
         return ContactCandidates(problem, model.unknowns.with_held(q + step, problem.clamped_q))
 
@@ -176,7 +176,7 @@ class Arclength:
         """
         state = equations.accepted_state(equations.full(x), rows)
         anchored = self._equations(state, factor, candidates)
-        x = self.model.unknowns.picked(state.q)
+        x = self.model.unknowns.of_dofs(state.q)
         solver = anchored.solver()
         _, values = anchored.residual_and_matrix(x)
         factors, definite = factored(solver, values, rows)
@@ -220,7 +220,7 @@ class Arclength:
 
     def displacement(self, a: PathPoint, b: PathPoint) -> Tensor:
         """Return the change (B, n_free) of the unknowns from a to b."""
-        return self.model.unknowns.picked(b.state.q - a.state.q)
+        return self.model.unknowns.of_dofs(b.state.q - a.state.q)
 
 
 def _ended(going: Tensor, status: Tensor, norm: Tensor, solved: Tensor, iterations: Tensor, most: int) -> Tensor:

@@ -110,7 +110,7 @@ def modes(model: Model, state: State, count: int, control: Control | None = None
     control = control_of(control)
     refuse_other_kind("modes: state", state, State, STATES)
     model.check_batch(state, control)
-    most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_across
+    most = int((model.free & ~model.unknowns.algebraic).sum()) - model.unknowns.slides.n_idle_unknowns
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or not 1 <= count <= most:
         raise InputError(f"modes: count has to be a whole number from 1 to {most} (free dofs with mass), got {count!r}")
     if model.contact.constrained:
@@ -158,7 +158,7 @@ def _modes_of_robot(model: Model, robot: int, state: State, control: Control, co
     _refuse_flutter(model, robot, stiffness, eigenvalue, shape, precision)
     by_mode = np.einsum("ik,ik->k", shape, damping @ shape)
     free = torch.as_tensor((motions @ shape).T.copy(), device="cpu").to(state.q)
-    shapes = model.unknowns.expand(free, state.q.new_zeros(count, model.n_dofs))
+    shapes = model.unknowns.into_dofs(free, state.q.new_zeros(count, model.n_dofs))
     imbalance = torch.linalg.vector_norm(model.unknowns.on_unknowns(force) * model.unknowns.residual_weight(), dim=1)
     return (
         torch.as_tensor(eigenvalue, device="cpu")[None].to(state.q),

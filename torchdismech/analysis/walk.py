@@ -59,7 +59,7 @@ class Walk:
         self.step_share, self.last_size = torch.ones_like(state.time), torch.full_like(state.time, math.inf)
         self.search_start = torch.zeros_like(state.time)
         zero, forward = torch.zeros_like(state.time), torch.full_like(state.time, 1.0 if last > 0 else -1.0)
-        x = model.unknowns.picked(state.q)
+        x = model.unknowns.of_dofs(state.q)
         self.at = PathPoint(state, zero, torch.zeros_like(x), forward, torch.zeros_like(self.running))
         self.reached = torch.zeros_like(self.running)
         minima_known = model.layout.pattern.symmetric and model.mechanics.conservative(at_rest=True)

@@ -80,7 +80,7 @@ def built_body(
     held_tangents, at_clamps = held_frames(held, clamps, rods.edges, along_rods, nodes)
     _warn_of_idle_directions(rods, held, clamps, held_tangents, springs, nodes)
     directors = torch.cat([along_rods, any_directors(nodes, joints), normal_directors(shells, nodes), at_clamps])
-    radius, known = rods.radii_in_flow(along_rods, planar)
+    radius, radius_known = rods.radii_in_flow(along_rods, planar)
     massless = len(joints) + len(carried) + 4 * len(held.nodes)
     mass = lumped_mass(rods, shells, masses, fixed, len(points), massless, dtype)
     body = Body(
@@ -95,7 +95,7 @@ def built_body(
         clamps=clamped_parts(clamps, framed, held),
         part_names=_part_names(rods, shells),
         sections=rods.sections(),
-        radius_known=known,
+        radius_known=radius_known,
         directors=directors,
         held_tangents=held_tangents,
         mass=mass,
@@ -118,8 +118,8 @@ def _warn_of_idle_directions(
     rods: Rods, held: Held, clamps: Sequence[ClampedNodes], held_tangents: Tensor, springs: Springs, nodes: Tensor
 ) -> None:
     """Warn of clamp directions off their edges that do not bend the rod, as they are part of the rest shape."""
-    bends = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
-    warn_of_directions_at_rest(held, bends, held_tangents, rods.edges, springs, nodes)
+    unchecked = rods.naturally_straight(held.edges[:, None]) | held_at_rest(held, clamps)
+    warn_of_directions_at_rest(held, unchecked, held_tangents, rods.edges, springs, nodes)
 
 
 def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:
@@ -140,10 +140,10 @@ def _sizes(rods: Rods, shells: Shells, nodes: Tensor) -> dict[str, Tensor]:
 
 
 def _part_names(rods: Rods, shells: Shells) -> PartNames:
-    given = [group.name for group in rods.groups], [group.name for group in shells.groups]
-    names = tuple(dict.fromkeys(name for of_kind in given for name in of_kind if name is not None))
+    names_of_groups = [group.name for group in rods.groups], [group.name for group in shells.groups]
+    names = tuple(dict.fromkeys(name for of_kind in names_of_groups for name in of_kind if name is not None))
     counts = [len(group.edges) for group in rods.groups], [len(group.triangles) for group in shells.groups]
-    return PartNames(names, *(named(*of_kind, names) for of_kind in zip(given, counts, strict=True)))
+    return PartNames(names, *(named(*of_kind, names) for of_kind in zip(names_of_groups, counts, strict=True)))
 
 
 def _joined(

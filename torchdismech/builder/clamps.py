@@ -65,10 +65,10 @@ class ClampedNodes:
     def of(cls, nodes: np.ndarray, fixed: np.ndarray, twist: bool, direction: object, planar: bool) -> ClampedNodes:
         """Return the clamp for a `direction` as users give it: None, "rest" or a vector (3,)."""
         at_rest = isinstance(direction, str) and direction == "rest"
-        tangent = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
-        if planar and tangent is not None and abs(tangent[1]) > SLANTED:
-            raise InputError(f"clamp.direction: a planar robot keeps to the x-z plane, got {tangent.tolist()}")
-        return cls(nodes, fixed, twist, direction is not None, tangent)
+        vector = None if direction is None or at_rest else _unit_vector("direction", direction, '"rest" or ')
+        if planar and vector is not None and abs(vector[1]) > SLANTED:
+            raise InputError(f"clamp.direction: a planar robot keeps to the x-z plane, got {vector.tolist()}")
+        return cls(nodes, fixed, twist, direction is not None, vector)
 
 
 def fixed_directions(axes: str | None, along: object, normal: object, planar: bool) -> np.ndarray:
@@ -76,10 +76,10 @@ def fixed_directions(axes: str | None, along: object, normal: object, planar: bo
 
     More than one of axes, along and normal is refused, and vectors out of the plane of a planar robot.
     """
-    given = [name for name, value in (("axes", axes), ("along", along), ("normal", normal)) if value is not None]
-    if len(given) > 1:
+    names = [name for name, value in (("axes", axes), ("along", along), ("normal", normal)) if value is not None]
+    if len(names) > 1:
         raise InputError(
-            f"clamp: expected one of axes, along and normal, got {' and '.join(given)}; what several clamps of a node "
+            f"clamp: expected one of axes, along and normal, got {' and '.join(names)}; what several clamps of a node "
             "hold adds up"
         )
     if along is None and normal is None:
@@ -87,9 +87,9 @@ def fixed_directions(axes: str | None, along: object, normal: object, planar: bo
         if not (isinstance(axes, Iterable) and all(axis in ("x", "y", "z") for axis in axes)):
             raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
         return np.eye(3)[["xyz".index(axis) for axis in axes]]
-    vectors = _unit_vectors(given[0], normal if along is None else along)
+    vectors = _unit_vectors(names[0], normal if along is None else along)
     if planar and (vectors[..., 1] != 0).any():
-        raise InputError(f"clamp.{given[0]}: a planar robot keeps to the x-z plane, got {vectors.tolist()}")
+        raise InputError(f"clamp.{names[0]}: a planar robot keeps to the x-z plane, got {vectors.tolist()}")
     lines = vectors[..., None, :]
     if along is None:
         return lines
@@ -146,8 +146,8 @@ def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
     for node, edges in at_node.items():
         if not edges:
             raise InputError(f"clamp.direction: no rod ends at or passes node {node}: it has no direction")
-    found = [(node, edge, rod_edges[edge, 0] == node, k) for k, node in directed for edge in at_node[node]]
-    columns = np.array(found, dtype=np.int64).reshape(-1, 4).T
+    held = [(node, edge, rod_edges[edge, 0] == node, k) for k, node in directed for edge in at_node[node]]
+    columns = np.array(held, dtype=np.int64).reshape(-1, 4).T
     return Held(columns[0], columns[1], columns[2].astype(bool), columns[3])
 
 
@@ -184,7 +184,7 @@ def held_frames(
 
 
 def warn_of_directions_at_rest(
-    held: Held, bends: np.ndarray, tangents: Tensor, rod_edges: np.ndarray, springs: Springs, nodes: Tensor
+    held: Held, unchecked: np.ndarray, tangents: Tensor, rod_edges: np.ndarray, springs: Springs, nodes: Tensor
 ) -> None:
     """Warn of clamp directions that differ from the rod as built, where the shape as built is the rest shape.
 
@@ -194,19 +194,19 @@ def warn_of_directions_at_rest(
 
     Parameters
     ----------
-    bends : (H,) held edges that are not checked: no vector is given, or the rod is naturally straight.
+    unchecked : (H,) held edges that are not checked: no vector is given, or the rod is naturally straight.
     tangents : (H, 3) in which rods are held.
     springs : the robot's springs between edges, without those of held tangents.
     """
-    if bends.all():
+    if unchecked.all():
         return
     before, at, after = nodes[springs.nodes[springs.along_rod]].unbind(1)
-    turns, bent = _angles(at - before, after - at), springs.edges[springs.along_rod]
+    turns, edges_of_springs = _angles(at - before, after - at), springs.edges[springs.along_rod]
     first, last = nodes[rod_edges[held.edges]].unbind(1)
     angles = _angles(last - first, tangents)
-    for k in np.flatnonzero(~bends).tolist():
-        own = turns[(bent == held.edges[k]).any(1)]
-        if float(angles[k]) > CLOSE + (float(own.max()) if len(own) else 0.0):
+    for k in np.flatnonzero(~unchecked).tolist():
+        turns_of_edge = turns[(edges_of_springs == held.edges[k]).any(1)]
+        if float(angles[k]) > CLOSE + (float(turns_of_edge.max()) if len(turns_of_edge) else 0.0):
             warn(
                 f"clamp.direction: at node {held.nodes[k]} it is {math.degrees(angles[k]):.3g} degrees off edge "
                 f"{held.edges[k]}, of a rod whose rest shape is as built (natural='initial'). A direction is the "
@@ -239,13 +239,13 @@ def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held
     """
     parts = []
     for k, clamp in enumerate(clamps):
-        own = np.flatnonzero(held.clamps == k)
+        held_here = np.flatnonzero(held.clamps == k)
         between = np.flatnonzero(np.isin(framed_edges, clamp.nodes).all(1))
-        framed = np.concatenate([between, len(framed_edges) + own]) if clamp.twist else own[:0]
-        if not (clamp.fixed.shape[-2] or len(framed) or len(own)):
+        framed = np.concatenate([between, len(framed_edges) + held_here]) if clamp.twist else held_here[:0]
+        if not (clamp.fixed.shape[-2] or len(framed) or len(held_here)):
             named = f"clamp: number {k}, of the nodes {listed(clamp.nodes.tolist())}, holds nothing"
             raise InputError(f"{named}: axes='' is no place, and {NO_TWIST if clamp.twist else NO_EDGE}")
-        parts.append(Clamp(clamp.nodes, framed, own))
+        parts.append(Clamp(clamp.nodes, framed, held_here))
     return parts
 
 
@@ -304,15 +304,15 @@ def _allowed(fixed: list[np.ndarray], axes: np.ndarray, robots: tuple[int, ...],
     fixed : for each oblique clamp the directions that it holds, (k, 3) or (B, k, 3).
     axes : (k, 3) unit vectors of the components that are fixed by other clamps.
     """
-    found = []
+    projections = []
     for robot in range(*robots or (1,)):
         moves = _complement(np.concatenate([*(own if own.ndim == 2 else own[robot] for own in fixed), axes]))
         moves[np.abs(moves) <= ROUNDING] = 0.0
-        found.append(moves.T @ moves)
-    ranks = {round(float(np.trace(projection))) for projection in found}
+        projections.append(moves.T @ moves)
+    ranks = {round(float(np.trace(projection))) for projection in projections}
     if len(ranks) > 1:
         raise InputError(
             f"clamp: node {node} moves in {' or '.join(map(str, sorted(ranks)))} directions, from robot to robot; "
             "expected as many in each"
         )
-    return np.stack(found) if robots else found[0]
+    return np.stack(projections) if robots else projections[0]

@@ -45,7 +45,7 @@ def corner_matrices(
     lengths: Tensor,
     of_edges: dict[str, Tensor],
     of_springs: dict[str, Tensor],
-    plain: Tensor,
+    keep_identity: Tensor,
     between_calls: Tensor,
 ) -> Tensor | None:
     """Return the corner matrices P (.., S, 3, 3) of all springs; None where each of them is the identity.
@@ -57,7 +57,7 @@ def corner_matrices(
     springs : nodes and edges of the springs.
     lengths : (S, 2) of their edges [m], zero for a held tangent.
     of_edges, of_springs : EI1, EI2 and GJ [N m^2] of the edges (.., S, 2), and of straight springs (.., S) or ().
-    plain : (S,) bool, springs that keep the identity in any case.
+    keep_identity : (S,) bool, springs that keep the identity in any case.
     between_calls : (S,) bool, springs between edges that different calls added. Where the frames of such edges are
         turned against each other, each half is stiff about the axes of its own edge. Within one call such a turn is a
         twist of the rod, spread over both halves, which are stiff about the axes half-way.
@@ -72,22 +72,24 @@ def corner_matrices(
         return None
     lengths = lengths[chosen]
     of_edges = {name: x.to(lengths)[..., chosen, :] for name, x in of_edges.items()}
-    own = [of_springs[name].to(lengths).expand(*of_springs[name].shape[:-1], len(bent))[..., chosen] for name in NAMES]
+    straight_stiffness = [
+        of_springs[name].to(lengths).expand(*of_springs[name].shape[:-1], len(bent))[..., chosen] for name in NAMES
+    ]
     halves = _of_halves(axes[chosen], lengths, of_edges)
     stiffness = _of_pairs(halves, lengths > 0, springs.selected(bent.numpy()), several[chosen])
     by_strain = torch.linalg.inv(_strains_of_turns(spring)[chosen])
     stiffness = by_strain.transpose(1, 2) @ stiffness @ by_strain * lengths.mean(-1)[:, None, None]
-    root = torch.stack([x.expand(stiffness.shape[:-2]) for x in own], -1).sqrt()
+    root = torch.stack([x.expand(stiffness.shape[:-2]) for x in straight_stiffness], -1).sqrt()
     values, vectors = torch.linalg.eigh(stiffness / (root[..., :, None] * root[..., None, :]))
     square_root = vectors * values.clamp_min(0.0).sqrt()[..., None, :] @ vectors.transpose(-1, -2)
-    found = square_root * (root[..., None, :] / root[..., :, None])
-    straight = torch.eye(3, dtype=found.dtype, device="cpu")
-    unlike = ((found - straight).abs() > STRAIGHT).flatten(-2).any(-1)
-    unlike = unlike.reshape(-1, len(chosen)).any(0) & ~plain[chosen]
+    matrices = square_root * (root[..., None, :] / root[..., :, None])
+    straight = torch.eye(3, dtype=matrices.dtype, device="cpu")
+    unlike = ((matrices - straight).abs() > STRAIGHT).flatten(-2).any(-1)
+    unlike = unlike.reshape(-1, len(chosen)).any(0) & ~keep_identity[chosen]
     if not bool(unlike.any()):
         return None
-    of_all = straight.repeat(*found.shape[:-3], len(bent), 1, 1)
-    return of_all.index_copy(-3, chosen[unlike], found[..., unlike, :, :])
+    all_matrices = straight.repeat(*matrices.shape[:-3], len(bent), 1, 1)
+    return all_matrices.index_copy(-3, chosen[unlike], matrices[..., unlike, :, :])
 
 
 def _axes(spring: BendTwist, turns: tuple[Tensor, Tensor]) -> Tensor:
@@ -119,35 +121,35 @@ def _of_halves(axes: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Te
     ----------
     axes : (S, 2, 3, 3), see `_axes`.
     """
-    own = torch.zeros((), dtype=lengths.dtype, device="cpu")
+    stiffness = torch.zeros((), dtype=lengths.dtype, device="cpu")
     for axis, name in zip(axes.unbind(2), NAMES, strict=True):
-        resists = 2 * of_edges[name] / lengths
-        own = own + resists[..., None, None] * (axis[..., :, None] * axis[..., None, :])
-    return torch.where(lengths[..., None, None] > 0, own, torch.eye(3, dtype=lengths.dtype, device="cpu"))
+        about_axis = 2 * of_edges[name] / lengths
+        stiffness = stiffness + about_axis[..., None, None] * (axis[..., :, None] * axis[..., None, :])
+    return torch.where(lengths[..., None, None] > 0, stiffness, torch.eye(3, dtype=lengths.dtype, device="cpu"))
 
 
-def _of_pairs(halves: Tensor, there: Tensor, springs: Springs, several: Tensor) -> Tensor:
+def _of_pairs(halves: Tensor, exists: Tensor, springs: Springs, several: Tensor) -> Tensor:
     """Return the stiffness (.., S, 3, 3) by which both halves (.., S, 2, 3, 3) of each spring are coupled [N m].
 
     Parameters
     ----------
-    there : (S, 2) which halves exist: a held tangent has none, it holds the other half fast.
+    exists : (S, 2) which halves exist: a held tangent has none, it holds the other half fast.
     springs, several : the springs, and which (S,) share their centre node with other springs.
     """
     entering, leaving = halves.unbind(-3)
     total, centres = entering + leaving, springs.nodes[:, 1]  # at a node of one spring, these are all halves
     if bool(several.any()):
         pairs = np.stack([np.repeat(centres, 2), springs.edges.ravel()], -1)
-        _, first = np.unique(pairs[there.flatten().numpy()], axis=0, return_index=True)
-        first = np.flatnonzero(there.flatten().numpy())[first]
+        _, first = np.unique(pairs[exists.flatten().numpy()], axis=0, return_index=True)
+        first = np.flatnonzero(exists.flatten().numpy())[first]
         at_node = total.new_zeros(*total.shape[:-3], int(centres.max()) + 1, 3, 3)
         at_node.index_add_(-3, torch.as_tensor(pairs[first, 0], device="cpu"), halves.flatten(-4, -3)[..., first, :, :])
         total = torch.where(several[:, None, None], at_node[..., centres, :, :], total)
-    held = entering @ torch.linalg.inv(total) @ leaving
-    held = 0.5 * (held + held.transpose(-1, -2))
+    coupling = entering @ torch.linalg.inv(total) @ leaving
+    coupling = 0.5 * (coupling + coupling.transpose(-1, -2))
     for k, other in ((0, leaving), (1, entering)):
-        held = torch.where(there[:, k, None, None], held, other)
-    return held
+        coupling = torch.where(exists[:, k, None, None], coupling, other)
+    return coupling
 
 
 def _strains_of_turns(spring: BendTwist) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from torchdismech.builder.given import (
+from torchdismech.builder.argument_checks import (
     TERMS,
     check_density,
     check_module,
@@ -122,8 +122,8 @@ class Laws:
         alone = [part in (None, RESIDUAL) for _, part, _ in self._energies].count(True) == 1
         for name, part, energy in self._energies:
             refuse_unlike_term(energy, terms[name])
-            own, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
-            if isinstance(own, Sum):
-                own.add(part, energy)
+            present, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
+            if isinstance(present, Sum):
+                present.add(part, energy)
             else:
-                terms[name].energy = Sum({OWN: own, part: energy})
+                terms[name].energy = Sum({OWN: present, part: energy})

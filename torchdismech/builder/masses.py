@@ -56,9 +56,9 @@ def lumped_mass(
     for index, mass in added:
         node_mass = node_mass + _on(index, mass, count)
     twist_mass = rods.twist_mass()
-    for own in fixed:
-        if own.along is not None:
-            twist_mass = twist_mass + _on(own.edges, own.along, len(rods.edges))
+    for inertia in fixed:
+        if inertia.along is not None:
+            twist_mass = twist_mass + _on(inertia.edges, inertia.along, len(rods.edges))
     refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
     refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
     lead = robot_dimension(node_mass) or robot_dimension(twist_mass)

@@ -38,14 +38,14 @@ def _refuse_one_place(points: np.ndarray, new: np.ndarray, where: str) -> None:
     if twice is None:
         return
     a, b = new[list(twice)].tolist()
-    told = (
+    message = (
         f"{where}: nodes {a} and {b} are in one place, {points[a].tolist()}, and nodes of one call are not "
         "joined; give the node once, with its index in each of its"
     )
     if where != "shell":
-        raise InputError(f"{told} edges (add_rods), or move one of them")
+        raise InputError(f"{message} edges (add_rods), or move one of them")
     warn(
-        f"{told} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
+        f"{message} triangles, or, if the shell is slit there, warnings.filterwarnings('ignore', 'shell: nodes .* "
         "in one place')"
     )
 

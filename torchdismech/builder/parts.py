@@ -40,12 +40,12 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
         (closest_segments, edges, edges, (thick, thick)),
         (closest_on_triangle, points, triangles, sizes),
     ):
-        found = _passing(body, kernel, first, second, *radii)
-        if found is not None:
-            one, other = (body.said_of_part(body.part_of_node[node]) for node in found)
+        nodes = _passing(body, kernel, first, second, *radii)
+        if nodes is not None:
+            one, other = (body.said_of_part(body.part_of_node[node]) for node in nodes)
             one_place = f"one place (nodes closer than join_distance, {join_distance:g} m, are one)"
             warn(
-                f"robot: {one} and {other} go through each other near nodes {found[0]} and {found[1]} and are not "
+                f"robot: {one} and {other} go through each other near nodes {nodes[0]} and {nodes[1]} and are not "
                 f"joined: give both a node at {one_place}, "
                 "or, if that is meant, warnings.filterwarnings('ignore', 'robot: .* not joined')"
             )

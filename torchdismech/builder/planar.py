@@ -100,8 +100,8 @@ def refuse_fields_out_of_plane(forces: Sequence[Force], body: Body) -> None:
             continue
         robots = max(places_by_batch_size(force.field), default=1)
         places = middles.expand(robots, -1, -1)
-        found = [force.field(places, middles.new_full((robots,), time)).abs() for time in TIMES]
-        largest = torch.stack([one.amax(1) for one in found]).amax(0)  # (B, 3)
+        fields = [force.field(places, middles.new_full((robots,), time)).abs() for time in TIMES]
+        largest = torch.stack([field.amax(1) for field in fields]).amax(0)  # (B, 3)
         if bool((largest[:, [0, 2]].amax(1) < IN_PLANE * largest[:, 1]).any()):
             raise InputError(
                 f"planar: {type(force).__name__}.field ({type(force.field).__name__}) is along y wherever the robot is "
@@ -157,5 +157,5 @@ def refuse_stiffness_out_of_plane(what: str, names: Iterable[str], turned: bool)
 
 def stiffnesses_in(law: Energy | Inelastic) -> list[str]:
     """Return the names of a law's or a dissipation's constants that are not zero, without a prefix `viscous_`."""
-    given = {name.removeprefix("viscous_"): value for name, value in law.named_parameters(recurse=False)}
-    return [name for name, value in given.items() if bool((value != 0).any())]
+    constants = {name.removeprefix("viscous_"): value for name, value in law.named_parameters(recurse=False)}
+    return [name for name, value in constants.items() if bool((value != 0).any())]

@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.body import BuiltBody, built_body
-from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
-from torchdismech.builder.given import (
+from torchdismech.builder.argument_checks import (
     check_choice,
     check_device,
     check_module,
@@ -22,6 +20,8 @@ from torchdismech.builder.given import (
     warn_of_two_weights,
     warn_of_units,
 )
+from torchdismech.builder.body import BuiltBody, built_body
+from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
 from torchdismech.builder.laws import Laws
 from torchdismech.builder.masses import EdgeInertia
 from torchdismech.builder.nodes import joined_nodes, nodes_in_box
@@ -53,7 +53,7 @@ from torchdismech.forces import Force
 from torchdismech.geometry.checks import Elements, Indices, array_of, check_nodes, check_rods, distinct_indices
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
-from torchdismech.ownership import own, refuse_shared
+from torchdismech.ownership import mark_owned, refuse_shared
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive
 from torchdismech.solve import linear
 from torchdismech.values import Given
@@ -206,8 +206,8 @@ class RobotBuilder:
         directors = None if directors is None else array_of(directors, "directors", float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
-        own = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}
-        self._materials.append((material, not own <= set(stiffness or {})))
+        acting = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}
+        self._materials.append((material, not acting <= set(stiffness or {})))
         whole = object() if whole is None else whole
         self._rods.append(
             RodGroup(index[pairs], constants, isinstance(section, Circle), natural, directors, name, whole)
@@ -313,7 +313,7 @@ class RobotBuilder:
     def add_mass(self, nodes: Indices, mass: Number) -> None:
         """Add `mass` [kg], () or (B, 1), to each of the nodes, given by indices, each once, or a bool mask (N,)."""
         index = distinct_indices(nodes, len(self._nodes), "mass.nodes")
-        self._masses.append((index, _one_each("mass", mass, "nodes")))
+        self._masses.append((index, _number_for_each("mass", mass, "nodes")))
         self._warn_of_model_made("add_mass")
 
     def add_inertia(self, edges: Indices, across: Number, along: Number | None = None) -> None:
@@ -333,7 +333,7 @@ class RobotBuilder:
         if along is not None and self.planar:
             raise InputError("inertia.along: the robot is planar, and its rods do not twist; leave it out")
         given = {name: value for name, value in (("across", across), ("along", along)) if value is not None}
-        numbers = {name: _one_each(f"inertia.{name}", value, "edges") for name, value in given.items()}
+        numbers = {name: _number_for_each(f"inertia.{name}", value, "edges") for name, value in given.items()}
         self._fixed.append(EdgeInertia(index, numbers["across"], numbers.get("along")))
         self._warn_of_model_made("add_inertia")
 
@@ -370,11 +370,11 @@ class RobotBuilder:
         """
         kinds = "an obstacle, contact.Obstacle(shape, response), or contact.SelfContact(response)"
         check_module("add_contact", contact, (Obstacle, SelfContact), kinds)
-        taken = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
-        taken |= {own.name for own in self._self_contacts}
+        names = {"kinetic", *(f.name for f in self._forces if isinstance(f, Obstacle))}
+        names |= {other.name for other in self._self_contacts}
         if isinstance(contact, Obstacle):
-            taken.add("self_contact")
-        if contact.name in taken or re.fullmatch(r"part\d+", contact.name):
+            names.add("self_contact")
+        if contact.name in names or re.fullmatch(r"part\d+", contact.name):
             raise InputError(f"add_contact: {contact.name!r} is the name of something else; choose another name")
         if isinstance(contact, Obstacle):
             self._forces.append(contact)
@@ -470,8 +470,8 @@ class RobotBuilder:
         refuse_other_dtype("dtype", dtype)
         check_device(device)
         self._check_parts()
-        given = self._laws.modules()
-        refuse_shared("finalize", given)
+        modules = self._laws.modules()
+        refuse_shared("finalize", modules)
         nodes = torch.as_tensor(self._nodes, device="cpu")
         rods, shells = Rods(self._rods, nodes), Shells(self._shells, nodes)
         built = built_body(
@@ -499,8 +499,8 @@ class RobotBuilder:
         if self.planar:
             refuse_fields_out_of_plane(forces, body)
         warn_of_thin_obstacles(model.obstacles)
-        own(given)
-        self._model_made, self._spent = True, bool(forces or given or self._self_contacts)
+        mark_owned(modules)
+        self._model_made, self._spent = True, bool(forces or modules or self._self_contacts)
         return model.to(device=device, dtype=dtype)
 
     def _check_parts(self) -> None:
@@ -569,7 +569,7 @@ class RobotBuilder:
         return index
 
 
-def _one_each(where: str, given: Number, elements: str) -> Tensor:
+def _number_for_each(where: str, given: Number, elements: str) -> Tensor:
     """Return a number above 0 as a tensor () or (B, 1), the same for each element; refuse other shapes."""
     number = positive(given, where)
     if number.dim() and number.shape[1:] != (1,):  # (k,) would be ambiguous: one number per robot, or per element

@@ -36,7 +36,7 @@ def stretch_terms(body: Body, rods: Rods) -> list[ElasticTerm]:
 def bend_twist_terms(
     built: BuiltBody,
     rods: Rods,
-    given: Sequence[SpringStiffness],
+    set_stiffnesses: Sequence[SpringStiffness],
     corners: Tensor | None,
     averaged: bool,
     gregory: bool,
@@ -48,7 +48,7 @@ def bend_twist_terms(
 
     Parameters
     ----------
-    given : stiffnesses that replace those which follow from the springs' edges (`set_spring_stiffness`).
+    set_stiffnesses : stiffnesses that replace those which follow from the springs' edges (`set_spring_stiffness`).
     corners : the corner matrices P of `rod_corners`, or None.
     averaged : measure curvature as in the papers, see `BendTwistStencil`.
     gregory : integrate the energy at clamps by Gregory's rule, see `RobotBuilder`.
@@ -56,7 +56,7 @@ def bend_twist_terms(
     body, weights = built.body, built.joint_weights
     springs = body.springs
     # before the return below: `numbers` refuses triples of nodes that are no spring, also for robots without springs
-    replaced = [(own.numbers(springs), own.values) for own in given]
+    replaced = [(own.numbers(springs), own.values) for own in set_stiffnesses]
     if not len(springs.nodes):
         return []
     edge_length = _edge_lengths(body)
@@ -93,7 +93,7 @@ def bend_twist_terms(
 def rod_corners(
     built: BuiltBody,
     rods: Rods,
-    given: Sequence[SpringStiffness],
+    set_stiffnesses: Sequence[SpringStiffness],
     averaged: bool,
 ) -> Tensor | None:
     """Return the corner matrix P of each spring, (.., S, 3, 3), the identity along straight rods.
@@ -104,7 +104,7 @@ def rod_corners(
     Parameters
     ----------
     built : in float64, as straight rods whose nodes are rounded to float32 would count as slightly bent.
-    given, averaged : as for `bend_twist_terms`; springs with stiffnesses of their own keep the identity.
+    set_stiffnesses, averaged : as for `bend_twist_terms`; springs with stiffnesses of their own keep the identity.
     """
     body, weights = built.body, built.joint_weights
     springs = body.springs
@@ -112,8 +112,8 @@ def rod_corners(
         return None
     edges, lengths = _cells(springs, _edge_lengths(body))
     stencil = _bend_twist_stencil(body, lengths.mean(-1), built.directors, averaged)
-    plain = torch.as_tensor(rods.naturally_straight(edges) & springs.along_rod, device="cpu")
-    plain[[k for own in given for k in own.numbers(springs)]] = True
+    keep_identity = torch.as_tensor(rods.naturally_straight(edges) & springs.along_rod, device="cpu")
+    keep_identity[[k for own in set_stiffnesses for k in own.numbers(springs)]] = True
     return corner_matrices(
         _springs_as_built(body, stencil, built.directors),
         stencil.alignment,
@@ -121,7 +121,7 @@ def rod_corners(
         lengths,
         _stiffnesses_of_edges(rods, weights, edges),
         _stiffnesses(rods, weights, edges, lengths),
-        plain,
+        keep_identity,
         torch.as_tensor(rods.of_different_calls(edges), device="cpu"),
     )
 
@@ -181,11 +181,13 @@ def _stiffnesses_of_edges(rods: Rods, joint_weights: Tensor, edges: np.ndarray) 
     joint_weights : (J, E) by which the constants of joint edges are means of those of the rod edges.
     edges : of the springs, see `_cells`.
     """
-    found = {}
+    stiffnesses = {}
     for name in ("EI1", "EI2", "GJ"):
         stiffness = _with_joints(rods.constant(name), joint_weights)
-        found[name] = per_element(stiffness, len(rods.edges) + len(joint_weights))[..., edges]
-    return found | _alike_at(torch.as_tensor(edges >= len(rods.edges), device="cpu"), found["EI1"], found["EI2"])
+        stiffnesses[name] = per_element(stiffness, len(rods.edges) + len(joint_weights))[..., edges]
+    return stiffnesses | _alike_at(
+        torch.as_tensor(edges >= len(rods.edges), device="cpu"), stiffnesses["EI1"], stiffnesses["EI2"]
+    )
 
 
 def _end_corrections(springs: Springs, held: Held, length: np.ndarray) -> np.ndarray:

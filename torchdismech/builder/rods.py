@@ -166,7 +166,7 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
     The first edge of a rod has that of `first_director`, if none is given.
     """
     directors = nodes.new_zeros(sum(len(g.edges) for g in groups), 3)
-    given = np.repeat([g.directors is not None for g in groups], [len(g.edges) for g in groups]).astype(bool)
+    has_directors = np.repeat([g.directors is not None for g in groups], [len(g.edges) for g in groups]).astype(bool)
     offset = 0
     for added in groups:
         if added.directors is not None:
@@ -177,7 +177,7 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
         d = first_director(tangent[0])
         for k, edge in enumerate(rod.edges):
             d = transported(d, tangent[k - 1], tangent[k]) if k else d
-            if given[edge]:
+            if has_directors[edge]:
                 d = directors[edge]
             directors[edge] = d
     return directors
@@ -223,16 +223,16 @@ def joint_edges(
     triangles.
     """
     at_rod = np.isin(triangles, rod_edges)  # (F, 3) whether a corner is a node of a rod
-    touching = np.flatnonzero(at_rod.any(1))
+    faces_at_rods = np.flatnonzero(at_rod.any(1))
     pairs = {tuple(sorted(edge)) for edge in rod_edges.tolist()}
     meets: dict[int, set[int]] = {}
-    for face in touching:
+    for face in faces_at_rods:
         rods = np.flatnonzero(np.isin(rod_edges, triangles[face][at_rod[face]]).any(1)).tolist()
         for side in sides[face].tolist():
             if tuple(sorted(shell_edges[side].tolist())) not in pairs:
                 meets.setdefault(side, set()).update(rods)
-    found = sorted(meets)
-    weights = np.zeros((len(found), len(rod_edges)))
-    for row, side in enumerate(found):
+    joint_sides = sorted(meets)
+    weights = np.zeros((len(joint_sides), len(rod_edges)))
+    for row, side in enumerate(joint_sides):
         weights[row, list(meets[side])] = 1 / len(meets[side])
-    return shell_edges[found].reshape(-1, 2), weights
+    return shell_edges[joint_sides].reshape(-1, 2), weights

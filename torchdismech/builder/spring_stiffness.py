@@ -42,30 +42,35 @@ class SpringStiffness:
 
     def numbers(self, springs: Springs) -> np.ndarray:
         """Return the indices (k,) of these springs among a robot's; refuse nodes between which there is no spring."""
-        known = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
-        known |= {triple[::-1]: k for triple, k in known.items()}
+        number_of_spring = {tuple(triple): k for k, triple in enumerate(springs.nodes.tolist())}
+        number_of_spring |= {triple[::-1]: k for triple, k in number_of_spring.items()}
         numbers = []
         for triple in self.nodes.tolist():
-            if tuple(triple) not in known:
+            if tuple(triple) not in number_of_spring:
                 raise InputError(
                     f"set_spring_stiffness: there is no spring of nodes {triple}: expected a node and two that edges "
                     "join it with, in the middle that node"
                 )
-            numbers.append(known[tuple(triple)])
+            numbers.append(number_of_spring[tuple(triple)])
         return np.array(numbers)
 
 
 def refuse_set_twice(earlier: Sequence[SpringStiffness], new: SpringStiffness) -> None:
     """Refuse a spring that is listed twice, or for which an earlier call has set one of the same stiffnesses."""
     names = set(new.values)
-    taken = {_either_way(triple) for one in earlier if names & set(one.values) for triple in one.nodes.tolist()}
+    set_before = {
+        _either_way(triple)
+        for earlier_call in earlier
+        if names & set(earlier_call.values)
+        for triple in earlier_call.nodes.tolist()
+    }
     for triple in new.nodes.tolist():
-        if _either_way(triple) in taken:
+        if _either_way(triple) in set_before:
             raise InputError(
                 f"set_spring_stiffness: expected each spring once, got {triple} twice with "
                 f"{' and '.join(sorted(names))}"
             )
-        taken.add(_either_way(triple))
+        set_before.add(_either_way(triple))
 
 
 def _either_way(triple: list[int]) -> tuple[int, ...]:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact import Obstacle
+from torchdismech.contact.copies import own_copy
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.shape_parameters import refuse_matrix
-from torchdismech.contact.own import of_its_own
 from torchdismech.errors import InputError, any_of, refuse_one_alone
 from torchdismech.forces.base import vector
 from torchdismech.values import numbers
@@ -58,7 +58,7 @@ def touchable(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
     names = [obstacle.name for obstacle in obstacles]
     if len(set(names)) < len(names):
         raise InputError(f"obstacles: expected a name of its own for each, got {', '.join(names)}")
-    return [of_its_own(obstacle) for obstacle in obstacles]
+    return [own_copy(obstacle) for obstacle in obstacles]
 
 
 def _refuse_untouchable(obstacle: Obstacle) -> None:

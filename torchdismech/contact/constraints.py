@@ -214,8 +214,8 @@ class ConstraintSet:
         index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
         return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
 
-    def balancing(self, q: Tensor, wanted: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
-        """Return the loads (S, 3) with which the contacts that touch at q (B, n) exert a wanted force (B, n).
+    def loads_for_force(self, q: Tensor, force: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """Return the loads (S, 3) with which the contacts that touch at q (B, n) exert a force (B, n).
 
         A least-squares solution on the unknowns: redundant contacts share the force with the smallest loads, and
         contacts of clamped nodes bear none.
@@ -231,14 +231,14 @@ class ConstraintSet:
         jacobian = torch.cat([normal, torch.where(rubs, tangential, 0.0)], dim=1)
         touches = contacts.gap <= TOUCHING * self.tolerance[self.robot]
         loads = torch.zeros_like(self.load)
-        for robot in range(len(wanted)):
+        for robot in range(len(force)):
             chosen = (touches & (self.robot == robot)).nonzero().flatten()
             row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
             at = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
             forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, jacobian[chosen], accumulate=True)
             inverse = torch.linalg.pinv(on_unknowns(forces, robot).mT, rtol=REDUNDANT)
-            found = inverse @ on_unknowns(wanted[robot : robot + 1], robot).squeeze(0)
-            loads = loads.index_put((chosen,), found.view(-1, 3))
+            loads_of_robot = inverse @ on_unknowns(force[robot : robot + 1], robot).squeeze(0)
+            loads = loads.index_put((chosen,), loads_of_robot.view(-1, 3))
         return loads
 
     def force(self, q: Tensor) -> Tensor:
@@ -270,8 +270,8 @@ class ConstraintSet:
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]
         real = (self.sliding_weights != 0).detach()
-        for own in self.of_tables:
-            real[own] = True
+        for of_table in self.of_tables:
+            real[of_table] = True
         real = real.repeat_interleave(3, dim=1) & (dofs >= 0)
         kept = real.unsqueeze(2) & real.unsqueeze(1)
         rows, cols = dofs.unsqueeze(2).expand(kept.shape), dofs.unsqueeze(1).expand(kept.shape)
@@ -290,11 +290,11 @@ class ConstraintSet:
         jacobian = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
         way = self.motions_of(jacobian.flatten(2), q - self._start)
         moves = []
-        for obstacle, own in zip(self.obstacles, self.of_obstacles, strict=True):
+        for obstacle, rows in zip(self.obstacles, self.of_obstacles, strict=True):
             moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)
-            moves.append((self.tangents[own] @ moved[self.robot[own]].unsqueeze(2)).squeeze(2))
-        of_pairs = sum(own.stop - own.start for own in self.of_tables)
-        return way - torch.cat([*moves, way.new_zeros(of_pairs, 2)])
+            moves.append((self.tangents[rows] @ moved[self.robot[rows]].unsqueeze(2)).squeeze(2))
+        pair_count = sum(rows.stop - rows.start for rows in self.of_tables)
+        return way - torch.cat([*moves, way.new_zeros(pair_count, 2)])
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:

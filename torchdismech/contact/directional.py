@@ -29,15 +29,15 @@ class AlongRods:
     Attributes
     ----------
     tangent : t of the rod at each contact; zero where there is no rod, and T stays as it is.
-    speed : h [m/s], negative where the rod slides the easy way.
-    easy, rise : the smaller coefficient, and the difference of both, over that across.
+    hard_speed : h [m/s], negative where the rod slides the easy way.
+    ratio_easy, ratio_rise : the smaller coefficient, and the difference of both, over that across.
     width : w [m/s].
     """
 
     tangent: Vec3
-    speed: Tensor
-    easy: Tensor
-    rise: Tensor
+    hard_speed: Tensor
+    ratio_easy: Tensor
+    ratio_rise: Tensor
     width: Tensor
 
     @classmethod
@@ -46,9 +46,9 @@ class AlongRods:
     ) -> AlongRods:
         """Return the operator at a sliding velocity, for the coefficients across, forward and backward."""
         along, ahead_is_harder = tangent.dot(sliding), forward > backward
-        speed, rise = (torch.where(ahead_is_harder, x, -x) for x in (along, forward - backward))
-        easy = torch.where(ahead_is_harder, backward, forward)
-        return cls(tangent, speed, easy / coefficient, rise / coefficient, WIDTH * slip_velocity)
+        hard_speed, excess = (torch.where(ahead_is_harder, x, -x) for x in (along, forward - backward))
+        smaller = torch.where(ahead_is_harder, backward, forward)
+        return cls(tangent, hard_speed, smaller / coefficient, excess / coefficient, WIDTH * slip_velocity)
 
     def directed(self, traction: Vec3, normal: Vec3) -> Vec3:
         """Return T + (s - 1) (t . T) p for tractions T on surfaces with these normals."""
@@ -64,8 +64,8 @@ class AlongRods:
         """
         along = [row.times(t) for row, t in zip(changes.rows, self.tangent.components(), strict=True)]
         grows = (along[0] + along[1] + along[2]).times(self._excess())
-        slope = torch.where(self.speed < self.width, self.speed / self.width, self.width / self._moving())
-        steeper = torch.where(self.speed > 0, 0.5 * self.rise * slope, 0.0)  # h ds/dh
+        slope = torch.where(self.hard_speed < self.width, self.hard_speed / self.width, self.width / self._moving())
+        steeper = torch.where(self.hard_speed > 0, 0.5 * self.ratio_rise * slope, 0.0)  # h ds/dh
         return changes + Mat3.outer(self._in_surface(normal), grows + self.tangent.times(ratio * steeper))
 
     def by_normal(self, traction: Vec3, normal: Vec3) -> Mat3:
@@ -80,11 +80,11 @@ class AlongRods:
 
     def _excess(self) -> Tensor:
         """Return s - 1, by which the traction along the rod differs from that across."""
-        begun = torch.where(
-            self.speed < self.width, 0.5 * self.speed / self.width, 1 - 0.5 * self.width / self._moving()
+        onset = torch.where(
+            self.hard_speed < self.width, 0.5 * self.hard_speed / self.width, 1 - 0.5 * self.width / self._moving()
         )
-        return self.easy + torch.where(self.speed > 0, self.rise * begun, 0.0) - 1
+        return self.ratio_easy + torch.where(self.hard_speed > 0, self.ratio_rise * onset, 0.0) - 1
 
     def _moving(self) -> Tensor:
         """Return the larger of h and w, by which formulas may divide."""
-        return torch.where(self.speed > self.width, self.speed, self.width)
+        return torch.where(self.hard_speed > self.width, self.hard_speed, self.width)

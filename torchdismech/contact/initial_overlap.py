@@ -26,7 +26,7 @@ UNBALANCED = 0.5  # of an obstacle's push on a node: if more of it is left unbal
 CLOSEST = 1e-6
 ROUNDINGS = 64.0  # units in the last place of coordinates: smaller gaps may be nothing but rounding
 
-_Said = Callable[[int], str]
+_PlaceName = Callable[[int], str]
 
 
 class ClosedGap(NamedTuple):
@@ -62,7 +62,7 @@ def closed_gap(contact: ContactModel, state: State) -> ClosedGap | None:
     return None
 
 
-def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str, Tensor, Tensor, Tensor, _Said]]:
+def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str, Tensor, Tensor, Tensor, _PlaceName]]:
     """Yield for each contact with a barrier its name, and robots, gaps and tolerances (K,) [m] of its contacts.
 
     Last comes a function that names the place of the k-th one for messages.
@@ -72,23 +72,29 @@ def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str
             gap = obstacle.gap(state.q, state.time)
             robot = torch.arange(len(gap), device=gap.device).repeat_interleave(gap.shape[1])
             tolerance = of_robots(obstacle.law.response.tolerance, robot)
-            said = partial(_said_of_points, obstacle)
-            yield f"obstacle {obstacle.name!r}", robot, gap.flatten(), tolerance, said
-    barriers = {k for k, own in enumerate(contact.self_contacts) if own.law.response.feasible_only}
-    pairs = contact.touching(state.q) if barriers else None
+            place = partial(_name_of_point, obstacle)
+            yield f"obstacle {obstacle.name!r}", robot, gap.flatten(), tolerance, place
+    barriers = {k for k, self_contact in enumerate(contact.self_contacts) if self_contact.law.response.feasible_only}
+    pairs = contact.may_touch_at(state.q) if barriers else None
     if pairs is not None:
-        for found in contact.self_contacts.touching(pairs.listed.of_contacts(barriers), state.q, 0 * state.q):
-            own = contact.self_contacts[found.table.contact]
-            tolerance = of_robots(own.law.response.tolerance, found.robot)
-            yield f"a part of its own ({own.name})", found.robot, found.gap, tolerance, partial(_said_of_pairs, found)
+        for touching in contact.self_contacts.touching(pairs.listed.of_contacts(barriers), state.q, 0 * state.q):
+            self_contact = contact.self_contacts[touching.table.contact]
+            tolerance = of_robots(self_contact.law.response.tolerance, touching.robot)
+            yield (
+                f"a part of its own ({self_contact.name})",
+                touching.robot,
+                touching.gap,
+                tolerance,
+                partial(_name_of_node, touching),
+            )
 
 
-def _said_of_points(obstacle: Obstacle, k: int) -> str:
-    return obstacle.points.said(k % obstacle.points.count)
+def _name_of_point(obstacle: Obstacle, k: int) -> str:
+    return obstacle.points.point_name(k % obstacle.points.count)
 
 
-def _said_of_pairs(found: Touching, k: int) -> str:
-    return f"node {int(found.table.listed_nodes[found.chosen[k], 0])}"
+def _name_of_node(touching: Touching, k: int) -> str:
+    return f"node {int(touching.table.listed_nodes[touching.chosen[k], 0])}"
 
 
 @torch.no_grad()
@@ -126,9 +132,9 @@ def _warn(obstacle: Obstacle, gap: Tensor, inside: Tensor) -> None:
     """Warn of the deepest of the points that are `inside` (B, P)."""
     robot, point = divmod(int(gap.where(inside, torch.inf).argmin()), gap.shape[1])
     warn(
-        f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): {obstacle.points.said(point)} of robot {robot} "
-        f"begins inside of it, {-float(gap[robot, point]):.3g} m deep; it will be thrown out, or its steps fail. Move "
-        "the robot out, or look at where the obstacle is and which way it faces",
+        f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): {obstacle.points.point_name(point)} of robot "
+        f"{robot} begins inside of it, {-float(gap[robot, point]):.3g} m deep; it will be thrown out, or its steps "
+        "fail. Move the robot out, or look at where the obstacle is and which way it faces",
         RuntimeWarning,
         once=True,
     )

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchdismech.contact.copies import own_copy
 from torchdismech.contact.directional import AlongRods
-from torchdismech.contact.own import of_its_own
 from torchdismech.contact.response import (
     Complementarity,
     Friction,
@@ -57,9 +57,9 @@ class LawConstants:
         """Return the constants from the tensors that `tensors` lists, after which tangents (3, ..) of rods may come."""
         if not friction:
             return cls(stiffness, tolerance, None)
-        given, beyond = friction[: len(FrictionConstants._fields)], friction[len(FrictionConstants._fields) :]
-        tangent = Vec3(*beyond[0].unbind(0)) if beyond else None
-        return cls(stiffness, tolerance, FrictionConstants(*given), tangent)
+        constants, tangents = friction[: len(FrictionConstants._fields)], friction[len(FrictionConstants._fields) :]
+        tangent = Vec3(*tangents[0].unbind(0)) if tangents else None
+        return cls(stiffness, tolerance, FrictionConstants(*constants), tangent)
 
     def along_rods(self, sliding: Vec3) -> AlongRods | None:
         """Return the operator that turns tractions by the coefficients along rods; None where there are none."""
@@ -172,7 +172,7 @@ class LawFormulas:
         speed = sliding.length()
         ratio, rise = self.friction_ratio(speed, constants.friction)
         direction = sliding.times(1 / torch.where(speed > 0, speed, 1.0))
-        found, along_rods = sliding.times(ratio), constants.along_rods(sliding)
+        exact_traction, along_rods = sliding.times(ratio), constants.along_rods(sliding)
         # dF/dv_t = across 1 + ahead d d^T, d the direction of sliding; in primal-dual steps the traction's direction
         # stands in the place of the first d
         across = -load * ratio
@@ -184,9 +184,9 @@ class LawFormulas:
         by_sliding, by_turning = Mat3.diagonal(across) + Mat3.outer(along_traction, direction), Mat3.diagonal(load)
         if along_rods is not None:
             by_sliding = along_rods.directed_changes(by_sliding, across, normal)
-            by_turning = by_turning - along_rods.by_normal(found, normal).times(load)
-            found = along_rods.directed(found, normal)
-        pull = normal - found  # F over the load
+            by_turning = by_turning - along_rods.by_normal(exact_traction, normal).times(load)
+            exact_traction = along_rods.directed(exact_traction, normal)
+        pull = normal - exact_traction  # F over the load
         # v_t changes by -(along 1 + n v^T) dn and by (1 - n n^T) dv. Nothing here takes |n| for 1: rounded edges have
         # shorter "normals"
         by_along = by_sliding.applied(normal)
@@ -215,10 +215,10 @@ class LawFormulas:
         speed, friction = sliding.length(), constants.friction
         ratio, rise = self.friction_ratio(speed, friction)
         ahead = sliding.dot(changes) / torch.where(speed > 0, speed, 1.0)
-        found = (sliding + changes).times(ratio) + traction.times(_log_slope(speed, ratio, rise) * ahead)
-        size = found.length()
-        return found.times(
-            torch.where(size > friction.largest, friction.largest / torch.where(size > 0, size, 1.0), 1.0)
+        expected = (sliding + changes).times(ratio) + traction.times(_log_slope(speed, ratio, rise) * ahead)
+        size = expected.length()
+        return expected.times(
+            torch.where(size > friction.at_rest, friction.at_rest / torch.where(size > 0, size, 1.0), 1.0)
         )
 
     def friction_ratio(self, speed: Tensor, friction: FrictionConstants) -> tuple[Tensor, Tensor]:
@@ -273,8 +273,10 @@ class ContactLaw(nn.Module):
         ----------
         tangent : (B, N, 3) of rods, zero where there is none; only needed for coefficients along rods.
         """
-        given = self._given(tangent)
-        rows = self.formulas.forces(gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *given)
+        arguments = self._last_arguments(tangent)
+        rows = self.formulas.forces(
+            gap.shape[1], gap.t(), normal.permute(2, 1, 0), velocity.permute(2, 1, 0), *arguments
+        )
         return rows.permute(2, 1, 0)
 
     def forces_and_derivatives(
@@ -295,13 +297,13 @@ class ContactLaw(nn.Module):
         tangent : as for `forces`; derivatives take it for constant.
         """
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = self._given(tangent)
+        arguments = self._last_arguments(tangent)
         turning = curvature.permute(3, 2, 1, 0)
         if traction is None:
-            rows = self.formulas.forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *given)
+            rows = self.formulas.forces_and_derivatives(gap.shape[1], gap.t(), *moving, turning, *arguments)
         else:
             expected = traction.permute(2, 1, 0)
-            rows = self.formulas.primal_dual_derivatives(gap.shape[1], gap.t(), *moving, turning, expected, *given)
+            rows = self.formulas.primal_dual_derivatives(gap.shape[1], gap.t(), *moving, turning, expected, *arguments)
         force = rows[:3].permute(2, 1, 0)
         by_x, *by_velocity = (part.unflatten(0, (3, 3)).permute(3, 2, 0, 1) for part in rows[3:].split(9))
         return force, by_x, by_velocity[0] if by_velocity else None
@@ -309,8 +311,8 @@ class ContactLaw(nn.Module):
     def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
         """Return the tractions T (B, N, 3) for normals and velocities (B, N, 3), without coefficients along rods."""
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        given = self._given_all_around()
-        return self.formulas.tractions(normal.shape[1], *moving, *given).permute(2, 1, 0)
+        constants = self._constants_all_around()
+        return self.formulas.tractions(normal.shape[1], *moving, *constants).permute(2, 1, 0)
 
     def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
         """Return the linearised tractions (B, N, 3) after a `change` of the velocities, as primal-dual steps need them.
@@ -322,23 +324,23 @@ class ContactLaw(nn.Module):
         normal, velocity, traction : (B, N, 3) before the change.
         """
         tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
-        given = self._given_all_around()
-        return self.formulas.expected_tractions(normal.shape[1], *tensors, *given).permute(2, 1, 0)
+        constants = self._constants_all_around()
+        return self.formulas.expected_tractions(normal.shape[1], *tensors, *constants).permute(2, 1, 0)
 
-    def _given(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
+    def _last_arguments(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
         """Return the last arguments of formulas: the constants, (1, B) or (), then tangents if friction needs them."""
-        given = tuple(tensor.t() for tensor in self.constants.tensors())
+        constants = tuple(tensor.t() for tensor in self.constants.tensors())
         if self.friction is None or not self.friction.directional:
-            return given
+            return constants
         assert tangent is not None
-        return *given, tangent.permute(2, 1, 0)
+        return *constants, tangent.permute(2, 1, 0)
 
-    def _given_all_around(self) -> tuple[Tensor, ...]:
+    def _constants_all_around(self) -> tuple[Tensor, ...]:
         """Return the constants, (1, B) or (), without those along rods, on which tractions do not depend."""
         constants = self.constants
         assert constants.friction is not None
-        given = constants.stiffness, constants.tolerance, *constants.friction.all_around().tensors()
-        return tuple(tensor.t() for tensor in given)
+        tensors = constants.stiffness, constants.tolerance, *constants.friction.all_around().tensors()
+        return tuple(tensor.t() for tensor in tensors)
 
 
 class Partials(NamedTuple):
@@ -355,17 +357,17 @@ class Partials(NamedTuple):
         return Partials(self.force.times(share), self.by_gap.times(share), self.by_normal.times(share), by_velocity)
 
 
-def _forces(law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+def _forces(law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, *constants: Tensor) -> tuple:
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
-    return law.force(gap, normals, velocities, LawConstants.of(*given)).components()
+    return law.force(gap, normals, velocities, LawConstants.of(*constants)).components()
 
 
 def _forces_and_derivatives(
-    law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *given: Tensor
+    law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *constants: Tensor
 ) -> list:
     """Return the components of F (3), dF/dx (9) and, with friction, dF/dvelocity (9)."""
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
-    return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*given)), normals, curvature)
+    return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*constants)), normals, curvature)
 
 
 def _primal_dual_derivatives(
@@ -375,16 +377,16 @@ def _primal_dual_derivatives(
     velocity: Tensor,
     curvature: Tensor,
     traction: Tensor,
-    *given: Tensor,
+    *constants: Tensor,
 ) -> list:
     """As `_forces_and_derivatives`, with the derivatives of primal-dual steps for an estimated `traction`."""
     normals, velocities, expected = (Vec3(*x.unbind(0)) for x in (normal, velocity, traction))
-    found = law.partials(gap, normals, velocities, LawConstants.of(*given), expected)
-    return _by_components(found, normals, curvature)
+    partials = law.partials(gap, normals, velocities, LawConstants.of(*constants), expected)
+    return _by_components(partials, normals, curvature)
 
 
-def _by_components(found: Partials, normals: Vec3, curvature: Tensor) -> list:
-    force, by_gap, by_normal, by_velocity = found
+def _by_components(partials: Partials, normals: Vec3, curvature: Tensor) -> list:
+    force, by_gap, by_normal, by_velocity = partials
     turning = [Vec3(*row.unbind(0)) for row in curvature.unbind(0)]  # its columns are its rows
     columns = [
         by_normal.applied(column) + by_gap.times(n) for column, n in zip(turning, normals.components(), strict=True)
@@ -394,16 +396,16 @@ def _by_components(found: Partials, normals: Vec3, curvature: Tensor) -> list:
     return [*force.components(), *by_x, *(() if by_velocity is None else by_velocity.components())]
 
 
-def _tractions(law: LawFormulas, normal: Tensor, velocity: Tensor, *given: Tensor) -> tuple:
+def _tractions(law: LawFormulas, normal: Tensor, velocity: Tensor, *constants: Tensor) -> tuple:
     normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
-    return law.traction(normals, velocities, LawConstants.of(*given)).components()
+    return law.traction(normals, velocities, LawConstants.of(*constants)).components()
 
 
 def _expected_tractions(
-    law: LawFormulas, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *given: Tensor
+    law: LawFormulas, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor, *constants: Tensor
 ) -> tuple:
-    normals, velocities, changes, before = (Vec3(*x.unbind(0)) for x in (normal, velocity, change, traction))
-    return law.expected_traction(normals, velocities, changes, before, LawConstants.of(*given)).components()
+    normals, velocities, changes, tractions = (Vec3(*x.unbind(0)) for x in (normal, velocity, change, traction))
+    return law.expected_traction(normals, velocities, changes, tractions, LawConstants.of(*constants)).components()
 
 
 def _log_slope(speed: Tensor, ratio: Tensor, rise: Tensor) -> Tensor:
@@ -423,11 +425,11 @@ def _along_surface(normal: Vec3, velocity: Vec3) -> Vec3:
 
 
 def law_of(response: Response, friction: Friction | None) -> ContactLaw | ConstraintLaw:
-    """Return the law of a response and friction, of which it takes copies unless they are trained (`of_its_own`)."""
+    """Return the law of a response and friction, of which it takes copies unless they are trained (`own_copy`)."""
     if friction is not None:
         refuse_other_kind("friction", friction, Friction, "a Friction or None")
     if not isinstance(response, Potential | Complementarity):
         expected = "Penalty, Barrier, another Potential or Complementarity"
         raise InputError(f"response: expected {expected}, got {type(response).__name__}")
-    response, friction = of_its_own(response), None if friction is None else of_its_own(friction)
+    response, friction = own_copy(response), None if friction is None else own_copy(friction)
     return ContactLaw(response, friction) if isinstance(response, Potential) else ConstraintLaw(response, friction)

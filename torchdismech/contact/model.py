@@ -12,7 +12,7 @@ from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.coupling import CouplingCache, StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.report import ContactReport, contact_report
-from torchdismech.contact.rubbing import Rubbing
+from torchdismech.contact.rubbing import SmoothedFriction
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.slides import SlidingEntries
@@ -111,9 +111,9 @@ class ContactModel:
         """Whether some contact has smoothed friction."""
         return any(contact.rubs for contact in (*self.obstacles, *self.self_contacts))
 
-    def rubbing(self, pairs: StepPairs | None) -> Rubbing:
+    def rubbing(self, pairs: StepPairs | None) -> SmoothedFriction:
         """Return the smoothed friction of all contacts in a step in which these pairs may touch."""
-        return Rubbing(self.obstacles, self.self_contacts, pairs)
+        return SmoothedFriction(self.obstacles, self.self_contacts, pairs)
 
     def may_touch(self, start: Tensor, end: Tensor, search_distance: Tensor) -> StepPairs | None:
         """Return the pairs of parts that may touch while q goes from `start` to `end` (B, n).
@@ -129,7 +129,7 @@ class ContactModel:
         x0, x1 = (q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)) for q in (start, end))
         return StepPairs(self.self_contacts.pairs(x0, x1, search_distance), self._couplings)
 
-    def touching(self, q: Tensor) -> StepPairs | None:
+    def may_touch_at(self, q: Tensor) -> StepPairs | None:
         """Return the pairs of parts that may touch at q (B, n), as `may_touch` does for a motion."""
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
@@ -139,22 +139,22 @@ class ContactModel:
         Without this check comparisons would take a NaN gap for surfaces far apart, and NaN friction for none. Distances
         are evaluated at one point of each robot: a shape with a NaN constant has NaN distances everywhere.
         """
-        found = torch.zeros_like(state.time, dtype=torch.bool)
+        is_nan = torch.zeros_like(state.time, dtype=torch.bool)
         for contact in (*self.obstacles, *self.self_contacts):
             for constant in _constants_of(contact.law):
-                found = found | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
+                is_nan = is_nan | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
         for obstacle in self.obstacles:
             distance = (
                 obstacle.shape.distance(obstacle.relative_points(state.q, state.time)[:, :1]) - obstacle.points.radius
             )
-            found = found | distance.detach().isnan().any(1)
-        return found
+            is_nan = is_nan | distance.detach().isnan().any(1)
+        return is_nan
 
     def report(self, state: State) -> ContactReport:
         """Return the contact report of a state (see `contact.report`); constraints have no loads outside of a step."""
-        pairs = self.touching(state.q)
-        own = None if pairs is None else pairs.listed
-        return contact_report(self.body, self.obstacles, self.self_contacts, state, own, None)
+        pairs = self.may_touch_at(state.q)
+        listed = None if pairs is None else pairs.listed
+        return contact_report(self.body, self.obstacles, self.self_contacts, state, listed, None)
 
 
 def _constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:

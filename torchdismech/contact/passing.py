@@ -115,14 +115,14 @@ def obstacles_suspected(obstacles: Sequence[Obstacle], before: State, after: Sta
     A cheap bound that reads no number on the host, so that recorded steps can hold it. Where it suspects none,
     `passed_obstacle` need not be asked.
     """
-    found = torch.zeros_like(before.time, dtype=torch.bool)
+    suspected = torch.zeros_like(before.time, dtype=torch.bool)
     for obstacle in obstacles:
         if not obstacle.shape.endless:
             way = _Way.of(obstacle, before, after)
-            found = found | (way.ahead | way.crosses).any(1)
+            suspected = suspected | (way.may_pass | way.may_cross).any(1)
         if obstacle.law.response.feasible_only:
-            found = found | (obstacle.gap(after.q, after.time) <= 0).any(1)
-    return found
+            suspected = suspected | (obstacle.gap(after.q, after.time) <= 0).any(1)
+    return suspected
 
 
 @torch.no_grad()
@@ -135,28 +135,28 @@ def passed_obstacle(obstacle: Obstacle, before: State, after: State) -> Tensor:
     if obstacle.shape.endless:
         return torch.zeros_like(before.time, dtype=torch.bool)
     way = _Way.of(obstacle, before, after)
-    passed, ahead = _dived(obstacle, way)
-    crosses = way.crosses
-    if bool(crosses.any()):
-        start, end = way.start[crosses], way.end[crosses]
-        through_wall = obstacle.shape.passed(start, end, (way.distances[0][crosses], way.distances[1][crosses]))
-        passed = passed.masked_scatter(crosses, passed[crosses] | through_wall)
-    return (passed | ahead).any(1)
+    passed, unfinished = _followed(obstacle, way)
+    may_cross = way.may_cross
+    if bool(may_cross.any()):
+        start, end = way.start[may_cross], way.end[may_cross]
+        through_wall = obstacle.shape.passed(start, end, (way.distances[0][may_cross], way.distances[1][may_cross]))
+        passed = passed.masked_scatter(may_cross, passed[may_cross] | through_wall)
+    return (passed | unfinished).any(1)
 
 
-def _dived(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
+def _followed(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
     """Return the points (B, P) that got deep enough to have passed, and those that were not followed to the end."""
-    passed = way.ahead & torch.isinf(way.length)  # a path of infinite length cannot be followed
-    ahead, share = way.ahead & ~passed, torch.zeros_like(way.length)
+    passed = way.may_pass & torch.isinf(way.length)  # a path of infinite length cannot be followed
+    unfinished, share = way.may_pass & ~passed, torch.zeros_like(way.length)
     stride = STRIDE * obstacle.shape.depth
     for _ in range(LOOKS):
-        if not bool(ahead.any()):
+        if not bool(unfinished.any()):
             break
         gap = obstacle.clearance(obstacle.shape.distance(torch.lerp(way.start, way.end, share.unsqueeze(-1))))
-        passed = passed | (ahead & (gap < way.through))
-        share = share + torch.where(ahead, torch.maximum(gap - way.through, stride) / way.length, 0.0)
-        ahead = ahead & ~passed & (share < 1)
-    return passed, ahead
+        passed = passed | (unfinished & (gap < way.passing_gap))
+        share = share + torch.where(unfinished, torch.maximum(gap - way.passing_gap, stride) / way.length, 0.0)
+        unfinished = unfinished & ~passed & (share < 1)
+    return passed, unfinished
 
 
 def noticed_width(obstacle: Obstacle, radius: float) -> float:
@@ -180,18 +180,18 @@ class _Way(NamedTuple):
     ----------
     start, end : (B, P, 3) ends of the paths [m].
     length : (B, P) of the paths [m].
-    through : (B, P) gap below which a path counts as leading through the obstacle [m].
-    ahead : (B, P) bool, paths long enough to lead through the obstacle at its depth.
-    crosses : (B, P) bool, paths long enough to cross the surface and come out again, of shapes with thin walls.
+    passing_gap : (B, P) gap below which a path counts as leading through the obstacle [m].
+    may_pass : (B, P) bool, paths long enough to lead through the obstacle at its depth.
+    may_cross : (B, P) bool, paths long enough to cross the surface and come out again, of shapes with thin walls.
     distances : (B, P) of both ends from the surface [m].
     """
 
     start: Tensor
     end: Tensor
     length: Tensor
-    through: Tensor
-    ahead: Tensor
-    crosses: Tensor
+    passing_gap: Tensor
+    may_pass: Tensor
+    may_cross: Tensor
     distances: tuple[Tensor, Tensor]
 
     @classmethod
@@ -201,12 +201,12 @@ class _Way(NamedTuple):
         distances = obstacle.shape.distance(start), obstacle.shape.distance(end)
         d0, d1 = (obstacle.clearance(distance) for distance in distances)
         depth, length = obstacle.shape.depth, torch.linalg.vector_norm(end - start, dim=-1)
-        ahead = length >= d0.clamp_min(0) + d1.clamp_min(0) + depth
+        may_pass = length >= d0.clamp_min(0) + d1.clamp_min(0) + depth
         nearest = torch.minimum(d0, d1)
-        through = nearest.clamp_max(0) - torch.where(nearest > DIP * depth, GRAZE, DIP) * depth
+        passing_gap = nearest.clamp_max(0) - torch.where(nearest > DIP * depth, GRAZE, DIP) * depth
         if obstacle.shape.walled:
             far = (length >= distances[0].abs() + distances[1].abs()) & (length > 0) & (length < torch.inf)
-            crosses = obstacle.touches & far
+            may_cross = obstacle.touches & far
         else:
-            crosses = torch.zeros_like(ahead)
-        return cls(start, end, length, through, ahead, crosses, distances)
+            may_cross = torch.zeros_like(may_pass)
+        return cls(start, end, length, passing_gap, may_pass, may_cross, distances)

@@ -17,11 +17,11 @@ from torchdismech.robot.state import State
 
 __all__ = ["PenetrationWatch"]
 
-MORE = 1.1  # times the penetration at the start of a run: a robot that begins deep and stays there has not sunk
-WITHIN = 0.5  # of an obstacle's depth: a robot whose centre line or mid-surface is deeper is on its way through
+GROWTH = 1.1  # times the penetration at the start of a run: a robot that begins deep and stays there has not sunk
+DEEP_SHARE = 0.5  # of an obstacle's depth: a robot whose centre line or mid-surface is deeper is on its way through
 
 
-class _Found(NamedTuple):
+class _Penetration(NamedTuple):
     """The deepest penetration so far: the obstacle, the robot, its depth and contact radius [m], and the time [s]."""
 
     obstacle: Obstacle
@@ -43,7 +43,7 @@ class PenetrationWatch:
         self._obstacles = obstacles
         self._first: Tensor | None = None
         self._least = min((float(_deep(obstacle).min()) for obstacle in obstacles), default=0.0)
-        self._found: _Found | None = None
+        self._deepest: _Penetration | None = None
 
     @torch.no_grad()
     def see(self, state: State, contact: Mapping[str, Tensor]) -> None:
@@ -55,17 +55,17 @@ class PenetrationWatch:
             self._first = penetration
         if float(penetration.max()) <= self._least:
             return
-        grown = penetration > MORE * self._first
+        grown = penetration > GROWTH * self._first
         deepest = float(penetration.where(grown, 0.0).max())
         if deepest <= self._least:
             return
-        only = sum(name.startswith("load/") for name in contact) == 1
+        is_only_obstacle = sum(name.startswith("load/") for name in contact) == 1
         for obstacle in self._obstacles:
-            self._look(obstacle, state, grown, penetration if only else None)
-        if self._found is not None:  # not to `deepest`, which may be an overlap of a robot with itself
-            self._least = max(self._least, self._found.depth)
+            self._keep_deepest(obstacle, state, grown, penetration if is_only_obstacle else None)
+        if self._deepest is not None:  # not to `deepest`, which may be an overlap of a robot with itself
+            self._least = max(self._least, self._deepest.depth)
 
-    def _look(self, obstacle: Obstacle, state: State, robots: Tensor, penetration: Tensor | None) -> None:
+    def _keep_deepest(self, obstacle: Obstacle, state: State, robots: Tensor, penetration: Tensor | None) -> None:
         """Keep the deepest penetration of some robots into an obstacle, if it is too deep and deeper than before.
 
         Parameters
@@ -82,15 +82,15 @@ class PenetrationWatch:
             deepest = int((penetration / limit.amax(1)).where(robots, 0.0).argmax())
             if float(penetration[deepest]) > float(limit[deepest].max()):
                 robot, point, depth = deepest, int(limit[deepest].argmax()), float(penetration[deepest])
-        if depth > float(limit[robot, point]) and (self._found is None or depth > self._found.depth):
+        if depth > float(limit[robot, point]) and (self._deepest is None or depth > self._deepest.depth):
             radius = float(obstacle.points.radius.expand_as(gap)[robot, point])
-            self._found = _Found(obstacle, robot, depth, radius, float(state.time[robot]))
+            self._deepest = _Penetration(obstacle, robot, depth, radius, float(state.time[robot]))
 
     def warn(self, caller: str) -> None:
         """Warn of the robot that sank the deepest, if one sank too deep; `caller` begins the message."""
-        if self._found is None:
+        if self._deepest is None:
             return
-        obstacle, robot, depth, radius, time = self._found
+        obstacle, robot, depth, radius, time = self._deepest
         warn(
             f"{caller}: robot {robot} sank {depth:.3g} m into obstacle {obstacle.name!r} "
             f"({type(obstacle.shape).__name__}) by t = {time:g} s, farther than its contact radius of {radius:.3g} m: "
@@ -103,7 +103,7 @@ def _deep(obstacle: Obstacle) -> Tensor:
     """Return the depth (.., P) [m] of each point beyond which a robot is deep in an obstacle and may pass through."""
     radius, law = obstacle.points.radius, obstacle.law
     deep = radius if isinstance(law, ConstraintLaw) else torch.maximum(radius, DEEP * law.response.tolerance)
-    return torch.minimum(deep, radius + WITHIN * obstacle.shape.depth)
+    return torch.minimum(deep, radius + DEEP_SHARE * obstacle.shape.depth)
 
 
 def _cure(obstacle: Obstacle, robot: int, depth: float, radius: float) -> str:

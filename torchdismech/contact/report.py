@@ -101,10 +101,10 @@ class _Tally:
 
     def _count(self, active: Tensor, sliding: Tensor | None) -> None:
         """Add numbers (B,) of contacts that bear a load and, with friction, of those that slide; the others stick."""
-        found = {"active": active}
+        counts = {"active": active}
         if sliding is not None:
-            found |= {"sticking": active - sliding, "sliding": sliding}
-        for name, count in found.items():
+            counts |= {"sticking": active - sliding, "sliding": sliding}
+        for name, count in counts.items():
             self.counts[name] = self.counts[name] + count
 
     def add_obstacle(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
@@ -197,37 +197,37 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
 
 def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs) -> None:
     """Add the contacts between a robot's own parts that are forces and no constraints."""
-    for table in contacts.pushing(pairs):
+    for table in contacts.force_tables(pairs):
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
-        found = contact.summary(table, state.q, state.velocity)
+        summary = contact.summary(table, state.q, state.velocity)
         friction = contact.law.constants.friction
-        slides = None if friction is None else found.speed > of_robots(friction.slip_velocity, found.robot)
-        tally.add(found.robot, found.gap, None, slides)
-        on_nodes = found.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, found.robot, found.load, on_nodes)
+        slides = None if friction is None else summary.speed > of_robots(friction.slip_velocity, summary.robot)
+        tally.add(summary.robot, summary.gap, None, slides)
+        on_nodes = summary.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
+        tally.add_pairs(contact.name, summary.robot, summary.load, on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
     """Add the contacts that are constraints, with the loads that were found."""
-    found, load = constraints.at(q, constraints.time), constraints.load
+    geometry, load = constraints.at(q, constraints.time), constraints.load
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
     slides = friction >= FULL * constraints.friction * load[:, 0]
     rough = bool((constraints.friction > 0).any())
-    tally.add(constraints.robot, found.gap, load[:, 0] > 0, slides if rough else None)
-    forces = (load.unsqueeze(1) @ constraints.jacobian(found)).view(-1, 4, 3)
+    tally.add(constraints.robot, geometry.gap, load[:, 0] > 0, slides if rough else None)
+    forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).view(-1, 4, 3)
 
-    def on_nodes(rows: slice) -> Tensor:
-        where = (constraints.robot[rows, None], constraints.nodes[rows])
-        return torch.zeros_like(tally.outer).index_put(where, forces[rows], accumulate=True)
+    def on_nodes(selected: slice) -> Tensor:
+        where = (constraints.robot[selected, None], constraints.nodes[selected])
+        return torch.zeros_like(tally.outer).index_put(where, forces[selected], accumulate=True)
 
-    for obstacle, mine in zip(constraints.obstacles, constraints.of_obstacles, strict=True):
-        size = torch.linalg.vector_norm(forces[mine].sum(1), dim=1)
-        whole = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[mine],), size, accumulate=True)
-        tally.add_obstacle(obstacle.name, on_nodes(mine), whole)
-    for table, mine in zip(constraints.candidates.tables, constraints.of_tables, strict=True):
-        size = torch.linalg.vector_norm(forces[mine][:, FIRST[table.kernel]].sum(1), dim=1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[mine], size, on_nodes(mine))
+    for obstacle, rows in zip(constraints.obstacles, constraints.of_obstacles, strict=True):
+        size = torch.linalg.vector_norm(forces[rows].sum(1), dim=1)
+        total = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[rows],), size, accumulate=True)
+        tally.add_obstacle(obstacle.name, on_nodes(rows), total)
+    for table, rows in zip(constraints.candidates.tables, constraints.of_tables, strict=True):
+        size = torch.linalg.vector_norm(forces[rows][:, FIRST[table.kernel]].sum(1), dim=1)
+        tally.add_pairs(contacts[table.contact].name, constraints.robot[rows], size, on_nodes(rows))
 
 
 def _of_contacts(what: str, report: ContactReport) -> ContactReport:

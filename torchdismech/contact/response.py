@@ -244,7 +244,7 @@ class FrictionConstants(NamedTuple):
         return self._replace(forward=None, backward=None)
 
     @property
-    def largest(self) -> Tensor:
+    def at_rest(self) -> Tensor:
         """The coefficient at rest, which is the largest one if those along rods are left aside."""
         return self.coefficient if self.static is None else self.static
 
@@ -381,12 +381,12 @@ def _along_rods(mu: Tensor, forward, backward) -> tuple[Tensor | None, Tensor | 
             f"Friction.coefficient: expected more than 0 beside coefficients along rods, got {float(mu.min()):g}; it "
             "is that across them"
         )
-    found: list[Tensor | None] = []
+    coefficients: list[Tensor | None] = []
     for name, value in (("forward_coefficient", forward), ("backward_coefficient", backward)):
-        found.append(None if value is None else scalar(value, f"Friction.{name}", from_zero=True))
-        if found[-1] is not None:
-            _warn_of_angles(found[-1], name)
-    ahead, back = found
+        coefficients.append(None if value is None else scalar(value, f"Friction.{name}", from_zero=True))
+        if coefficients[-1] is not None:
+            _warn_of_angles(coefficients[-1], name)
+    ahead, back = coefficients
     return (back if ahead is None else ahead), (ahead if back is None else back)
 
 

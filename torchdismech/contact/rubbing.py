@@ -15,12 +15,12 @@ from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.robot.state import State
 from torchdismech.values import Values
 
-__all__ = ["Rubbing"]
+__all__ = ["SmoothedFriction"]
 
 Slide = tuple[Tensor, Tensor]  # normals and velocities (B, P, 3)
 
 
-class Rubbing:
+class SmoothedFriction:
     """The contacts of a step whose friction is smoothed: obstacles, and pairs of the robot's own parts.
 
     A primal-dual search treats the traction T of each contact (friction is -T times the normal load) as an unknown
@@ -40,7 +40,7 @@ class Rubbing:
         # tables without any pair are kept: a search that goes on with some rows alone has to have the same tables
         tables = () if pairs is None else pairs.listed.tables
         self._tables = [table for table in tables if contacts[table.contact].rubs]
-        self._pushing = [] if pairs is None else contacts.pushing(pairs.listed)
+        self._force_tables = [] if pairs is None else contacts.force_tables(pairs.listed)
         laws = [obstacle.law for obstacle in self._obstacles]
         self._laws = [law for law in laws if isinstance(law, ContactLaw)]
 
@@ -60,27 +60,29 @@ class Rubbing:
         """Return the friction (B, P, 9) of each table of pairs with which a search begins at q and velocity (B, n)."""
         return [self._contacts[table.contact].first_friction(table, q, velocity) for table in self._tables]
 
-    def expected_on_obstacles(self, state: State, before: Sequence[Tensor]) -> list[Tensor]:
+    def expected_on_obstacles(self, state: State, friction_before: Sequence[Tensor]) -> list[Tensor]:
         """Return the friction (B, P, 9) of each obstacle at the next iterate, with linearised tractions.
 
         Parameters
         ----------
         state : of the next iterate.
-        before : (B, P, 9) for each obstacle, at the iterate before.
+        friction_before : (B, P, 9) for each obstacle, at the iterate before.
         """
-        known = zip(self._laws, before, self._on_obstacles(state), strict=True)
-        return [_expected_friction(*of_one) for of_one in known]
+        arguments = zip(self._laws, friction_before, self._on_obstacles(state), strict=True)
+        return [_expected_friction(*of_obstacle) for of_obstacle in arguments]
 
-    def expected_on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor]) -> list[Tensor]:
+    def expected_on_pairs(self, q: Tensor, velocity: Tensor, friction_before: Sequence[Tensor]) -> list[Tensor]:
         """Return the friction (B, P, 9) of each table of pairs at the next iterate, with linearised tractions.
 
         Parameters
         ----------
         q, velocity : (B, n) of the next iterate.
-        before : (B, P, 9) at the iterate before, for all obstacles and tables.
+        friction_before : (B, P, 9) at the iterate before, for all obstacles and tables.
         """
-        known = zip(self._tables, before[self.obstacle_count :], strict=True)
-        return [self._contacts[table.contact].expected_friction(table, q, velocity, of_one) for table, of_one in known]
+        tables = zip(self._tables, friction_before[self.obstacle_count :], strict=True)
+        return [
+            self._contacts[table.contact].expected_friction(table, q, velocity, of_table) for table, of_table in tables
+        ]
 
     def step_fraction(self, motion: Tensor) -> Tensor | None:
         """Return the fraction (B, 1), up to 1, of a motion (B, 3 N) of the nodes that a search may take at once.
@@ -89,11 +91,11 @@ class Rubbing:
         other; None where no pairs may touch. After a longer step parts may be on the wrong side of each other, where
         they push the wrong way. That holds for pairs without friction, too.
         """
-        if not self._pushing:
+        if not self._force_tables:
             return None
         fraction = torch.ones(len(motion), dtype=motion.dtype, device=motion.device)
         motion = motion.contiguous()  # here, so that it is copied once and not for each table
-        for table in self._pushing:
+        for table in self._force_tables:
             self._contacts[table.contact].limit_step(table, motion, fraction)
         return fraction.unsqueeze(1)
 
@@ -109,21 +111,21 @@ class Rubbing:
         return [traction for traction in present if traction is not None]
 
     @contextmanager
-    def with_tractions(self, known: Sequence[Tensor]) -> Iterator[None]:
+    def with_tractions(self, friction: Sequence[Tensor]) -> Iterator[None]:
         """Within this context, let contact forces have the derivatives of primal-dual steps (`LawFormulas.partials`).
 
         Parameters
         ----------
-        known : the friction (B, P, 9) of all obstacles and tables; its tractions are used.
+        friction : the friction (B, P, 9) of all obstacles and tables; its tractions are used.
         """
         count = self.obstacle_count
-        tractions = [of_all[..., :3] for of_all in known[:count]]
-        places: dict = {(o, "traction"): part for o, part in zip(self._obstacles, tractions, strict=True)}
+        tractions = [of_obstacle[..., :3] for of_obstacle in friction[:count]]
+        places: dict = {(o, "traction"): traction for o, traction in zip(self._obstacles, tractions, strict=True)}
         with Values(places).in_place():
             if self._pairs is None:
                 yield
                 return
-            with self._pairs.with_tractions(dict(zip(self._tables, known[count:], strict=True))):
+            with self._pairs.with_tractions(dict(zip(self._tables, friction[count:], strict=True))):
                 yield
 
     def _on_obstacles(self, state: State) -> list[Slide]:
@@ -131,14 +133,21 @@ class Rubbing:
         return [obstacle.slides(state) for obstacle in self._obstacles]
 
 
-def _expected_friction(law: ContactLaw, before: Tensor, slide: Slide) -> Tensor:
+def _expected_friction(law: ContactLaw, friction_before: Tensor, slide: Slide) -> Tensor:
     """Return the friction (B, P, 9) at the next iterate: the linearised traction, then the normal and velocity there.
 
     Parameters
     ----------
-    before : (B, P, 9) at the iterate before.
+    friction_before : (B, P, 9) at the iterate before.
     slide : normals and velocities at the next iterate.
     """
-    traction, turned, slid = before.split(3, dim=2)
+    traction, normal_before, velocity_before = friction_before.split(3, dim=2)
     normal, velocity = slide
-    return torch.cat([law.expected_tractions(turned, slid, velocity - slid, traction), normal, velocity], dim=2)
+    return torch.cat(
+        [
+            law.expected_tractions(normal_before, velocity_before, velocity - velocity_before, traction),
+            normal,
+            velocity,
+        ],
+        dim=2,
+    )

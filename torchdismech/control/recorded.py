@@ -64,7 +64,7 @@ class RecordedAnswers:
         with self._turn, model.lock:  # another thread that steps the model may have put other values in it
             snapshots = (self._shown(controller), model.snapshot())
             inputs = [*state.fields(), *memory_values, *control.tensors().values()]
-            outputs = self._replays.found(computed, inputs, kind, snapshots, lambda: [controller, *model.terms])
+            outputs = self._replays.replayed(computed, inputs, kind, snapshots, lambda: [controller, *model.terms])
             if outputs is None:
                 return None
             answered, after = self._names[kind]
@@ -73,6 +73,6 @@ class RecordedAnswers:
 
     def _shown(self, controller: nn.Module) -> Snapshot:
         """Return a snapshot of the controller's tensors: the same object as before if nothing has changed since."""
-        if self._snapshot is None or not self._snapshot.shows(controller):
+        if self._snapshot is None or not self._snapshot.is_current(controller):
             self._snapshot = Snapshot(controller, KEPT_AS)
         return self._snapshot

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.compilation import Compilation
-from torchdismech.elastic.fused import Asked, FusedTerm
+from torchdismech.elastic.fused import FusedTerm, Quantity
 from torchdismech.elastic.scatters import PlacedHessians, force_scatter, stencils_at_clamped_dofs, stiffness_scatter
 from torchdismech.elastic.term import ElasticTerm
 from torchdismech.elastic.term_constants import TermConstants
@@ -81,7 +81,7 @@ class Assembly(nn.Module):
         self.scatter_force = force_scatter(stencils, n, dtype)
         placed = [PlacedHessians.of(stencil, unknown, pattern) for stencil in stencils]
         # pairs of variables with no entry in the matrix, as their dofs are clamped, are left out: in planar robots most
-        self._wanted = {k: own.wanted for k, own in zip(self.order, placed, strict=True)}
+        self._wanted = {k: of_term.wanted for k, of_term in zip(self.order, placed, strict=True)}
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
         reach = (stencils_at_clamped_dofs(stencil, unknown) for stencil in stencils)
         self._at_clamped = dict(zip(self.order, reach, strict=True))
@@ -128,81 +128,83 @@ class Assembly(nn.Module):
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
         if programs_take(q):
-            return self.scatter_force(self._found(q, constants, with_hessians=False)[0])
+            return self.scatter_force(self._gradients_of_all(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         gradients = self.compilation.compiled(Assembly._gradients, q.shape[1], q)
-        found = [gradients(self, q, constants, closed)] if closed else []
-        found += [self._gradients(q, constants, [k]) for k in others]
-        return self.scatter_force(_joined(found, q))
+        parts = [gradients(self, q, constants, closed)] if closed else []
+        parts += [self._gradients(q, constants, [k]) for k in others]
+        return self.scatter_force(_joined(parts, q))
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
         if programs_take(q):
-            first, second = self._found(q, constants, with_hessians=True)
+            first, second = self._gradients_of_all(q, constants, with_hessians=True)
             return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         both = self.compilation.compiled(Assembly._gradients_and_hessians, q.shape[1], q)
-        found = [both(self, q, constants, closed)] if closed else []
-        found += [self._gradients_and_hessians(q, constants, [k]) for k in others]
-        gradients, hessians = ([pair[k] for pair in found] for k in range(2))
+        parts = [both(self, q, constants, closed)] if closed else []
+        parts += [self._gradients_and_hessians(q, constants, [k]) for k in others]
+        gradients, hessians = ([pair[k] for pair in parts] for k in range(2))
         return self.scatter_force(_joined(gradients, q)), self.scatter_stiffness(_joined(hessians, q))
 
     def strains(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the strains (S, B) by name of the term with index `which` at q (n, B)."""
-        term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
-        if found is not None:
-            return dict(zip(term.stencil.strains, found.unflatten(0, (-1, term.stencil.count)), strict=True))
+        term, rows = self.terms[which], self._by_loop(which, q, constants, "strains")
+        if rows is not None:
+            return dict(zip(term.stencil.strains, rows.unflatten(0, (-1, term.stencil.count)), strict=True))
         evaluated = self.compilation.compiled(_strains, q.shape[1], q) if term.closed_form else _strains
         return dict(zip(term.stencil.strains, evaluated(term, q, constants), strict=True))
 
     def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy (B,) [J] of each part, by name, of the term with index `which` at q (n, B)."""
         term = self.terms[which]
-        asked = self._fused[which].parts(term, q, constants) if programs_take(q) else None
-        if asked is None:
+        parts = self._fused[which].parts(term, q, constants) if programs_take(q) else None
+        if parts is None:
             return {name: part.sum(0) for name, part in term.parts(q, constants).items()}
-        names, program = asked
-        found = values_of([program], q.shape[1])[0].unflatten(0, (len(names), term.stencil.count))
-        return dict(zip(names, found.sum(1).unbind(), strict=True))
+        names, program = parts
+        densities = values_of([program], q.shape[1])[0].unflatten(0, (len(names), term.stencil.count))
+        return dict(zip(names, densities.sum(1).unbind(), strict=True))
 
     def elastic_strains(self, which: int, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
         """Return the elastic strains, each (S, B), of the term with index `which` at q (n, B)."""
-        term, found = self.terms[which], self._by_loop(which, q, constants, "strains")
-        strains = term.strains(q, constants) if found is None else found.unflatten(0, (-1, term.stencil.count)).unbind()
+        term, rows = self.terms[which], self._by_loop(which, q, constants, "strains")
+        strains = term.strains(q, constants) if rows is None else rows.unflatten(0, (-1, term.stencil.count)).unbind()
         return term.scaled(strains, constants)
 
     def gradient(self, which: int, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the gradient (variables x springs, B) of the term `which` by its local variables at q (n, B)."""
-        found = self._by_loop(which, q, constants[which], "gradient")
-        return self._gradients(q, constants, [which]) if found is None else found
+        rows = self._by_loop(which, q, constants[which], "gradient")
+        return self._gradients(q, constants, [which]) if rows is None else rows
 
-    def _by_loop(self, which: int, q: Tensor, constants: TermConstants, asked: Asked) -> Tensor | None:
+    def _by_loop(self, which: int, q: Tensor, constants: TermConstants, quantity: Quantity) -> Tensor | None:
         """Return what a compiled loop computes of a term, (values, B); None if the term has no loop."""
-        program = self._fused[which].program(self.terms[which], q, constants, asked) if programs_take(q) else None
+        program = self._fused[which].program(self.terms[which], q, constants, quantity) if programs_take(q) else None
         return None if program is None else values_of([program], q.shape[1])[0]
 
-    def _found(self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool) -> tuple[Tensor, Tensor]:
+    def _gradients_of_all(
+        self, q: Tensor, constants: Sequence[TermConstants], with_hessians: bool
+    ) -> tuple[Tensor, Tensor]:
         """Return gradients and packed Hessians of all terms, (sources, B) in the order of the buffers.
 
         Terms with a program are evaluated by it, runs of them in one call; others by torch.
         """
-        found, fused, looked_at = [], [], []
-        asked: Asked = "hessian" if with_hessians else "gradient"
+        parts, calls, differentiated = [], [], []
+        quantity: Quantity = "hessian" if with_hessians else "gradient"
         for k, term in zip(self.order, self.ordered(), strict=True):
-            program = self._fused[k].program(term, q, constants[k], asked)
+            program = self._fused[k].program(term, q, constants[k], quantity)
             if program is not None:
-                fused.append(program)
+                calls.append(program)
                 reads_q = program[0].places[0] == 0
                 # the indices of these springs are in the host's memory, so on a GPU all springs are differentiated
-                looked_at.append(self._at_clamped[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
+                differentiated.append(self._at_clamped[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
                 continue
-            if fused:
-                found.append(values_of(fused, q.shape[1], looked_at))
-                fused, looked_at = [], []
-            found.append(self._by_torch(k, q, constants, with_hessians))
-        if fused:
-            found.append(values_of(fused, q.shape[1], looked_at))
-        return _joined([pair[0] for pair in found], q), _joined([pair[1] for pair in found], q)
+            if calls:
+                parts.append(values_of(calls, q.shape[1], differentiated))
+                calls, differentiated = [], []
+            parts.append(self._by_torch(k, q, constants, with_hessians))
+        if calls:
+            parts.append(values_of(calls, q.shape[1], differentiated))
+        return _joined([pair[0] for pair in parts], q), _joined([pair[1] for pair in parts], q)
 
     def _by_torch(
         self, which: int, q: Tensor, constants: Sequence[TermConstants], with_hessian: bool

@@ -231,8 +231,8 @@ def refuse_other_stiffnesses(
 
 def known_sum(entries: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of the entries, where None stands for zero."""
-    known = [e for e in entries if e is not None]
-    return sum(known[1:], start=known[0]) if known else None
+    terms = [e for e in entries if e is not None]
+    return sum(terms[1:], start=terms[0]) if terms else None
 
 
 def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, others: Iterable[Tensor]) -> list[Tensor]:

@@ -24,10 +24,10 @@ from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
 
-__all__ = ["Asked", "FusedTerm"]
+__all__ = ["FusedTerm", "Quantity"]
 
 # what a program computes: the strains, the gradient by the local variables, gradient and Hessian, or energy by part
-Asked = Literal["strains", "gradient", "hessian", "parts"]
+Quantity = Literal["strains", "gradient", "hessian", "parts"]
 
 
 class FusedTerm:
@@ -50,27 +50,27 @@ class FusedTerm:
     def __reduce__(self) -> tuple:
         return FusedTerm, (self.wanted,)
 
-    def program(self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked) -> ProgramCall | None:
+    def program(self, term: ElasticTerm, q: Tensor, constants: TermConstants, quantity: Quantity) -> ProgramCall | None:
         """Return the call of the program that computes what is asked at q (n, B); None if torch has to compute it."""
-        found = self._found(term, q, constants, asked)
-        return None if found is None else ProgramCall(found[0], term.stencil.count, found[1])
+        recorded = self._program_for(term, q, constants, quantity)
+        return None if recorded is None else ProgramCall(recorded[0], term.stencil.count, recorded[1])
 
     def parts(
         self, term: ElasticTerm, q: Tensor, constants: TermConstants
     ) -> tuple[tuple[str, ...], ProgramCall] | None:
         """Return the names of the parts of the energy and the call of the program for them; None as for `program`."""
-        found = self._found(term, q, constants, "parts")
-        return None if found is None else (found[2], ProgramCall(found[0], term.stencil.count, found[1]))
+        recorded = self._program_for(term, q, constants, "parts")
+        return None if recorded is None else (recorded[2], ProgramCall(recorded[0], term.stencil.count, recorded[1]))
 
-    def _found(
-        self, term: ElasticTerm, q: Tensor, constants: TermConstants, asked: Asked
+    def _program_for(
+        self, term: ElasticTerm, q: Tensor, constants: TermConstants, quantity: Quantity
     ) -> tuple[Program, list[Tensor], tuple[str, ...]] | None:
         """Return the program for what is asked (recorded if there is none yet), its inputs, and the names of parts."""
-        given = _flat(constants, q)
-        form = _form(asked, q, given, constants.plane)
+        tensors = _flattened(constants, q)
+        form = _form(quantity, q, tensors, constants.plane)
         modules = None if torch.compiler.is_compiling() else list(every_module(term))
         for recording in self._recordings.get(form, ()):
-            leaves = recording.leaves(modules, q, given)
+            leaves = recording.leaves(modules, q, tensors)
             if leaves is None:
                 continue
             if recording.program is None or not programs_take(*leaves):
@@ -78,13 +78,13 @@ class FusedTerm:
             return recording.program, leaves, recording.names
         if modules is None:
             return None  # nothing can be recorded under torch.compile; `record` is called before it
-        self._recordings.setdefault(form, []).append(_recorded(term, modules, q, constants, asked, self.wanted))
-        return self._found(term, q, constants, asked)
+        self._recordings.setdefault(form, []).append(_recorded(term, modules, q, constants, quantity, self.wanted))
+        return self._program_for(term, q, constants, quantity)
 
     def record(self, term: ElasticTerm, q: Tensor, constants: TermConstants) -> None:
         """Record all programs now, for a function that is going to be compiled and cannot record them itself."""
-        for asked in get_args(Asked):
-            self.program(term, q, constants, asked)
+        for quantity in get_args(Quantity):
+            self.program(term, q, constants, quantity)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class _Recording:
     read: list[tuple[int, int, torch.dtype]]
     names: tuple[str, ...] = ()
 
-    def leaves(self, modules: list[nn.Module] | None, q: Tensor, given: list[Tensor | None]) -> list[Tensor] | None:
+    def leaves(self, modules: list[nn.Module] | None, q: Tensor, tensors: list[Tensor | None]) -> list[Tensor] | None:
         """Return the tensors that the program reads; None if it was recorded for other modules, dtypes or dimensions.
 
         `modules` None means that these are not compared.
@@ -117,24 +117,24 @@ class _Recording:
             return None
         leaves = []
         for place, dim, dtype in self.read:
-            leaf = _leaf(place, q, self.places, given)
+            leaf = _leaf(place, q, self.places, tensors)
             if leaf is None or leaf.dim() != dim or leaf.dtype != dtype:
                 return None
             leaves.append(leaf)
         return leaves
 
 
-def _form(asked: Asked, q: Tensor, given: list[Tensor | None], plane: Plane | None) -> tuple:
+def _form(quantity: Quantity, q: Tensor, tensors: list[Tensor | None], plane: Plane | None) -> tuple:
     """Return the key of recordings: all that a program depends on, except modules and numbers of dimensions."""
-    return (asked, plane, q.dtype == torch.float64, q.device.type, *[t is None for t in given])
+    return (quantity, plane, q.dtype == torch.float64, q.device.type, *[t is None for t in tensors])
 
 
-def _leaf(place: int, q: Tensor, places: list[Place], given: list[Tensor | None]) -> Tensor | None:
+def _leaf(place: int, q: Tensor, places: list[Place], tensors: list[Tensor | None]) -> Tensor | None:
     """Return a leaf by its number: q, a tensor of the modules, or a constant; None if there is no such tensor now."""
     if place == 0:
         return q
     if place > len(places):
-        return given[place - 1 - len(places)]
+        return tensors[place - 1 - len(places)]
     module, name = places[place - 1]
     held: dict = module._parameters if name in module._parameters else module._buffers
     return held.get(name)  # under compilation a parametrization may have taken the tensor's place since it was recorded
@@ -145,29 +145,29 @@ def _recorded(
     modules: list[nn.Module],
     q: Tensor,
     constants: TermConstants,
-    asked: Asked,
+    quantity: Quantity,
     wanted: Sequence[int],
 ) -> _Recording:
     """Return the recording of the program for what is asked, with program None if the term cannot be compiled."""
     places = [(m, name) for m in modules for own in (m._parameters, m._buffers) for name in own]
-    given = _flat(constants, q)
-    leaves = [_leaf(place, q, places, given) for place in range(1 + len(places) + len(given))]
+    tensors = _flattened(constants, q)
+    leaves = [_leaf(place, q, places, tensors) for place in range(1 + len(places) + len(tensors))]
     names: list[str] = []
 
     def values_asked(symbols: list[Leaf]) -> tuple[Sequence, Sequence]:
-        standing: list[Any] = [None if t is None else s for s, t in zip(symbols, leaves, strict=True)]
-        values = Values({p: s for p, s in zip(places, standing[1:], strict=False) if s is not None})
-        stand_in = _like(constants, standing[1 + len(places) :])
+        inputs: list[Any] = [None if t is None else s for s, t in zip(symbols, leaves, strict=True)]
+        values = Values({p: s for p, s in zip(places, inputs[1:], strict=False) if s is not None})
+        stand_in = _unflattened(constants, inputs[1 + len(places) :])
         with values.in_place():
-            if asked == "strains":
-                return term.strains(standing[0], stand_in), []
-            if asked == "gradient":
-                return term.gradient(standing[0], stand_in), []
-            if asked == "parts":
-                parts = term.parts(standing[0], stand_in)
+            if quantity == "strains":
+                return term.strains(inputs[0], stand_in), []
+            if quantity == "gradient":
+                return term.gradient(inputs[0], stand_in), []
+            if quantity == "parts":
+                parts = term.parts(inputs[0], stand_in)
                 names[:] = parts
                 return list(parts.values()), []
-            return term.gradient_and_hessian(standing[0], stand_in, wanted)
+            return term.gradient_and_hessian(inputs[0], stand_in, wanted)
 
     nothing = _Recording(None, modules, places, [])
     if not all(map(is_own, modules)):
@@ -180,37 +180,39 @@ def _recorded(
     except Unavailable as error:
         warn_if_broken(term.name, error, q.device.type)
         return nothing
-    found = ((place, leaves[place]) for place in program.places)
-    read = [(place, t.dim(), t.dtype) for place, t in found if t is not None]
+    read_leaves = ((place, leaves[place]) for place in program.places)
+    read = [(place, t.dim(), t.dtype) for place, t in read_leaves if t is not None]
     if any(dtype != q.dtype for place, _, dtype in read if place in program.numbers):
         return nothing
     return dataclasses.replace(nothing, program=program, read=read, names=tuple(names))
 
 
-def _flat(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
+def _flattened(constants: TermConstants, like: Tensor) -> list[Tensor | None]:
     """Return the tensors of the constants as a flat list."""
     time: Any = constants.rate_time
     if time is not None and not isinstance(time, Tensor):
         time = like.new_full((), time)
-    before, rate_from = (known or (None,) * len(constants.natural) for known in (constants.before, constants.rate_from))
+    before, rate_from = (
+        strains or (None,) * len(constants.natural) for strains in (constants.before, constants.rate_from)
+    )
     internal = [variable for variables in constants.internal for variable in variables]
-    given = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, *rate_from, time]
-    return [*given, *internal, constants.elapsed]
+    tensors = [*constants.natural, constants.measure, constants.scale, *constants.stencil, *before, *rate_from, time]
+    return [*tensors, *internal, constants.elapsed]
 
 
-def _like(constants: TermConstants, flat: list) -> TermConstants:
-    """Return constants of the same structure, made of a list in the order of `_flat`."""
+def _unflattened(constants: TermConstants, flat: list) -> TermConstants:
+    """Return constants of the same structure, made of a list in the order of `_flattened`."""
     strains, stencil = len(constants.natural), len(constants.stencil)
     natural, measure, scale = tuple(flat[:strains]), flat[strains], flat[strains + 1]
     rest = iter(flat[strains + 2 :])
-    own, before, rate_from = (tuple(islice(rest, count)) for count in (stencil, strains, strains))
+    stencil_constants, before, rate_from = (tuple(islice(rest, count)) for count in (stencil, strains, strains))
     time = next(rest)
     internal = tuple(tuple(islice(rest, len(variables))) for variables in constants.internal)
     return TermConstants(
         natural,
         measure,
         scale,
-        own,
+        stencil_constants,
         None if constants.before is None else before,
         None if constants.rate_from is None else rate_from,
         time,

@@ -62,9 +62,9 @@ class _Springs(Inelastic):
         if set(limits) != set(self._names):
             raise InputError(f"{kind}: limit: expected {', '.join(self._names)}, got {', '.join(limits) or 'nothing'}")
         for name, value in limits.items():
-            own = numbers(value, f"{kind}: limit of {name}")
-            if not bool((own > 0).all()):
-                raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(own.min()):g}")
+            limit_of_one = numbers(value, f"{kind}: limit of {name}")
+            if not bool((limit_of_one > 0).all()):
+                raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(limit_of_one.min()):g}")
             self._constant(f"{name}_limit", value)
         self.positive = tuple(f"{name}_limit" for name in self._names)
         self.per_robot = self.not_negative = (*self._names, *self.positive)
@@ -215,12 +215,12 @@ class Plastic(_Springs):
 
     def updated(self, strain: Strain, past: Past) -> tuple[Tensor, ...]:
         """Return the z_i after the step, each (S, B): the trial strains, scaled back to the yield surface."""
-        found: list[Any] = self._trial(strain, past)
+        strains: list[Any] = self._trial(strain, past)
         for group in self.groups:
-            _, _, share = self._yielding(group, found)
-            for k, z in [(k, share * found[k]) for k in group]:
-                found[k] = z
-        return tuple(found)
+            _, _, share = self._yielding(group, strains)
+            for k, z in [(k, share * strains[k]) for k in group]:
+                strains[k] = z
+        return tuple(strains)
 
     def _trial(self, strain: Strain, past: Past) -> list[Tensor]:
         """Return the trial strains of the springs, as if nothing yielded, each (S, B)."""

@@ -47,8 +47,8 @@ class MembraneStencil(Stencil):
 
     def natural_of(self, control: Control, own: Natural) -> Natural:
         """Return the natural strains, each (B, F), those of the control if it sets them, else `own`."""
-        given = control.natural_membrane_strain
-        return own if given is None else given.unbind(-1)
+        strains = control.natural_membrane_strain
+        return own if strains is None else strains.unbind(-1)
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return (E11, E22, E12)."""
@@ -129,10 +129,10 @@ class MooneyRivlin(Energy):
         super().__init__()
         for name, value in (("c1", c1), ("c2", c2)):
             refuse_trained(value, f"{type(self).__name__}.{name}")
-            given = numbers(value, f"{type(self).__name__}.{name}")
-            if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
+            moduli = numbers(value, f"{type(self).__name__}.{name}")
+            if not bool(torch.isfinite(moduli).all()) or bool((moduli < 0).any()):
                 raise InputError(f"{type(self).__name__}.{name}: expected numbers from 0 on, got {value}")
-            self.register_parameter(name, nn.Parameter(given, requires_grad=False))
+            self.register_parameter(name, nn.Parameter(moduli, requires_grad=False))
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi [J/m^2]."""
@@ -167,8 +167,8 @@ class NeoHookean(MooneyRivlin):
     """
 
     def __init__(self, shear: Number):
-        given = positive(shear, "NeoHookean.shear")
-        super().__init__(0.5 * given, torch.zeros_like(given))
+        modulus = positive(shear, "NeoHookean.shear")
+        super().__init__(0.5 * modulus, torch.zeros_like(modulus))
 
 
 def _invariants(strain: Strain) -> tuple[Tensor, Tensor]:

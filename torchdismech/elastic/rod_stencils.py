@@ -135,19 +135,22 @@ class BendTwistStencil(Stencil):
         length as the next spring along its rod.
         """
         curvature = control.natural_curvature
-        given = (None, None) if curvature is None else curvature.unbind(-1)
-        pairs = zip((*given, control.natural_twist), own, self.share.unbind(-1), strict=True)
-        return [value if given is None else self._with_held(given, value, share) for given, value, share in pairs]
+        curvatures = (None, None) if curvature is None else curvature.unbind(-1)
+        pairs = zip((*curvatures, control.natural_twist), own, self.share.unbind(-1), strict=True)
+        return [
+            value if controlled is None else self._with_held(controlled, value, share)
+            for controlled, value, share in pairs
+        ]
 
-    def _with_held(self, given: Tensor, own: Tensor | None, share: Tensor) -> Tensor:
-        """Return the natural strains (B, S) of all springs, from those `given` for the springs between edges."""
+    def _with_held(self, controlled: Tensor, own: Tensor | None, share: Tensor) -> Tensor:
+        """Return the natural strains (B, S) of all springs, from the `controlled` ones of springs between edges."""
         if not len(self.follows):
-            return given
+            return controlled
         assert own is not None
         count = self.count - len(self.follows)
-        change = given - own[..., :count]
-        held = own[..., count:] + change[:, self.follows] * share.to(given)
-        return torch.cat([given, held], dim=1)
+        change = controlled - own[..., :count]
+        held = own[..., count:] + change[:, self.follows] * share.to(controlled)
+        return torch.cat([controlled, held], dim=1)
 
     def twist(self, state: State) -> Tensor:
         """Return tau (B, S) [rad] of a state whose anchors are at its present tangents, as after each step."""

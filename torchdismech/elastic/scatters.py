@@ -110,11 +110,11 @@ def stiffness_scatter(placed: Sequence[PlacedHessians], pattern: Pattern, dtype:
     """Return the `Scatter` that sums the concatenated packed Hessians into the values (nnz, B) of the matrix."""
     targets, sources, coefficients = _nothing(), _nothing(), _nothing()
     start = 0
-    for own in placed:
-        targets.append(own.places)
-        sources.append(start + own.sources)
-        coefficients.append(own.coefficients)
-        start += own.count
+    for of_term in placed:
+        targets.append(of_term.places)
+        sources.append(start + of_term.sources)
+        coefficients.append(of_term.coefficients)
+        start += of_term.count
     shape = (pattern.nnz, start)
     return Scatter(shape, np.concatenate(targets), np.concatenate(sources), np.concatenate(coefficients), dtype)
 

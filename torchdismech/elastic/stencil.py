@@ -166,11 +166,11 @@ def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None =
 
     Where `held` (S,) is not negative, it is the first dof of a vector (a held tangent) that replaces the edge vector.
     """
-    instead = np.full(len(start), -1) if held is None else held
-    between = instead < 0
-    plus, minus = np.ones(len(start)), np.where(between, -1.0, 0.0)
+    held_dof = np.full(len(start), -1) if held is None else held
+    is_edge = held_dof < 0
+    plus, minus = np.ones(len(start)), np.where(is_edge, -1.0, 0.0)
     return [
-        [(np.where(between, 3 * node, instead) + axis, weights) for node, weights in ((end, plus), (start, minus))]
+        [(np.where(is_edge, 3 * node, held_dof) + axis, weights) for node, weights in ((end, plus), (start, minus))]
         for axis in range(3)
     ]
 

@@ -156,22 +156,22 @@ class ElasticTerm(nn.Module):
                 constants.rate_time = state.q.new_tensor(rate.time)
         elif self.dissipation is not None and elapsed is not None:
             rate = StrainRate(elapsed, (1.0,), (state.q,)) if rate is None else rate
-            found = [strains(q.t().contiguous(), constants) for q in rate.points]
-            constants.rate_from, constants.rate_time = _weighted(rate.weights, found), rate.time
+            strains_before = [strains(q.t().contiguous(), constants) for q in rate.points]
+            constants.rate_from, constants.rate_time = _weighted(rate.weights, strains_before), rate.time
         if self.inelastic:
             constants.internal = self.internal(state)
-            seen = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
-            constants.elapsed = seen if isinstance(seen, Tensor) else state.q.new_full((), seen)
+            law_time = FOREVER if equilibrium else 0.0 if elapsed is None else elapsed
+            constants.elapsed = law_time if isinstance(law_time, Tensor) else state.q.new_full((), law_time)
         return constants
 
     def _strains_before(self, state: State, constants: TermConstants, time: float) -> tuple[Tensor, ...]:
         """Return the elastic strains, each (S, B), extrapolated to `time` [s] before a state by their rates there."""
         strains, first, _ = self._derivatives(state.q.t().contiguous(), constants)
-        moving, found = self.stencil.local(state.velocity.t().contiguous()), []
+        moving, strains_then = self.stencil.local(state.velocity.t().contiguous()), []
         for strain, slopes in zip(self.scaled(strains, constants), first, strict=True):
             rate = sum((slope * part for slope, part in zip(slopes, moving, strict=True)), torch.zeros_like(strain))
-            found.append(strain - time * (rate if constants.scale is None else rate / constants.scale))
-        return tuple(found)
+            strains_then.append(strain - time * (rate if constants.scale is None else rate / constants.scale))
+        return tuple(strains_then)
 
     def internal(self, state: State) -> tuple[tuple[Tensor, ...], ...]:
         """Return the internal variables of each inelastic law at a state, each (S, B)."""
@@ -181,8 +181,8 @@ class ElasticTerm(nn.Module):
                 "model.initial_state()"
             )
         counts = [len(law.variables) for law in self.laws]
-        own = state.internal.narrow(1, self.first_internal, sum(counts) * self.stencil.count)
-        rows = iter(own.t().contiguous().unflatten(0, (-1, self.stencil.count)).unbind())
+        of_term = state.internal.narrow(1, self.first_internal, sum(counts) * self.stencil.count)
+        rows = iter(of_term.t().contiguous().unflatten(0, (-1, self.stencil.count)).unbind())
         return tuple(tuple(next(rows) for _ in range(count)) for count in counts)
 
     def updated(self, strain: tuple[Tensor, ...], constants: TermConstants, elapsed: Tensor) -> list[Tensor]:
@@ -192,24 +192,24 @@ class ElasticTerm(nn.Module):
         ----------
         elapsed : () duration of the whole step [s], while that in `constants` may end where forces are evaluated.
         """
-        found: list[Tensor] = []
-        seen = self._seen(strain)
+        variables: list[Tensor] = []
+        law_strain = self._with_corners(strain)
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            found += law.updated(seen, dataclasses.replace(past, elapsed=elapsed))
-        return found
+            variables += law.updated(law_strain, dataclasses.replace(past, elapsed=elapsed))
+        return variables
 
     def _pasts(self, constants: TermConstants) -> list[Past]:
         """Return for each inelastic law its `Past`: strains, internal variables and elapsed time of the step."""
         if not constants.internal:
             return []
         assert constants.before is not None and constants.elapsed is not None
-        before = self._seen(constants.before)
+        before = self._with_corners(constants.before)
         return [Past(before, internal, constants.elapsed) for internal in constants.internal]
 
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy of each spring, split into parts by name, each (S, B) [J]."""
-        seen = self._seen(self.elastic_strains(q, constants))
-        parts = self.energy.parts(seen) or {OWN: self.energy.density(seen)}
+        law_strain = self._with_corners(self.elastic_strains(q, constants))
+        parts = self.energy.parts(law_strain) or {OWN: self.energy.density(law_strain)}
         parts = {self._reported(name): density for name, density in parts.items()}
         for (name, law), internal in zip(self.inelastic.items(), constants.internal, strict=True):
             parts[f"{self.name}.{name}"] = cast(Inelastic, law).stored(internal)
@@ -233,13 +233,13 @@ class ElasticTerm(nn.Module):
     def densities(self, q: Tensor, constants: TermConstants) -> Tensor:
         """Return the potential of each spring per unit of measure, with dissipation and inelastic laws, (S, B)."""
         strain = self.elastic_strains(q, constants)
-        seen = self._seen(strain)
-        density = self.energy.density(seen)
+        law_strain = self._with_corners(strain)
+        density = self.energy.density(law_strain)
         if constants.rate_time is not None:
-            rate = self._seen(_rate(strain, constants))
+            rate = self._with_corners(_rate(strain, constants))
             density = density + constants.rate_time * self.dissipation.density(rate)  # type: ignore[union-attr]
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            density = density + law.density(seen, past)
+            density = density + law.density(law_strain, past)
         return density
 
     def strains(self, q: Tensor, constants: TermConstants) -> tuple[Tensor, ...]:
@@ -261,33 +261,33 @@ class ElasticTerm(nn.Module):
             elastic.append(value if constants.scale is None else value / constants.scale)
         return tuple(elastic)
 
-    def _seen(self, strain: Strain) -> Strain:
+    def _with_corners(self, strain: Strain) -> Strain:
         """Return elastic strains, or rates, as energies and laws are given them: times P if there are corners."""
         return strain if self.corners is None else self.corners.strains(strain)
 
     def _stresses(self, strain: Strain, constants: TermConstants) -> list[Tensor]:
         """Return the derivatives of `densities` by the elastic strains, each (S, B)."""
-        seen = self._seen(strain)
-        stresses = self._slopes(self.energy.slopes(seen))
+        law_strain = self._with_corners(strain)
+        stresses = self._slopes(self.energy.slopes(law_strain))
         if constants.rate_time is not None:
-            rate = self._seen(_rate(strain, constants))
+            rate = self._with_corners(_rate(strain, constants))
             viscous = self._slopes(self.dissipation.slopes(rate))  # type: ignore[union-attr]
             stresses = _added(stresses, viscous)
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            stresses = _added(stresses, self._slopes(law.slopes(seen, past)))
+            stresses = _added(stresses, self._slopes(law.slopes(law_strain, past)))
         return stresses
 
     def _stresses_and_stiffness(self, strain: Strain, constants: TermConstants) -> tuple[list[Tensor], Entries]:
         """Return the first and second derivatives of `densities` by the elastic strains, each (S, B)."""
-        seen, time = self._seen(strain), constants.rate_time
-        stresses, stiffness = self._by_strains(*self.energy.derivatives(seen))
+        law_strain, time = self._with_corners(strain), constants.rate_time
+        stresses, stiffness = self._by_strains(*self.energy.derivatives(law_strain))
         if time is not None:
-            rate = self._seen(_rate(strain, constants))
+            rate = self._with_corners(_rate(strain, constants))
             viscous, by_rate = self._by_strains(*self.dissipation.derivatives(rate))  # type: ignore[union-attr]
             stresses = _added(stresses, viscous)
             stiffness = _sums(stiffness, [[None if r is None else r / time for r in row] for row in by_rate])
         for law, past in zip(self.laws, self._pasts(constants), strict=True):
-            own_stresses, own_stiffness = self._by_strains(*law.derivatives(seen, past))
+            own_stresses, own_stiffness = self._by_strains(*law.derivatives(law_strain, past))
             stresses, stiffness = _added(stresses, own_stresses), _sums(stiffness, own_stiffness)
         return stresses, stiffness
 
@@ -338,10 +338,10 @@ class ElasticTerm(nn.Module):
                 for f, row in zip(first, stiffness, strict=True)
                 if any(c is not None for c in row)
             ]
-            bent, pairs, hessian = second(*slopes), self.stencil.pairs, []
+            from_strains, pairs, hessian = second(*slopes), self.stencil.pairs, []
             for k in range(len(pairs)) if wanted is None else wanted:
                 a, b = pairs[k]
-                hessian.append(sum((f[a] * row[b] for f, row in rows), start=bent[k]))
+                hessian.append(sum((f[a] * row[b] for f, row in rows), start=from_strains[k]))
         return gradient, hessian
 
 
@@ -364,7 +364,9 @@ def _weighted(weights: Sequence[float], strains: Sequence[tuple[Tensor, ...]]) -
     """Return the weighted sum of strains over several q, for each strain."""
     if len(strains) == 1:
         return strains[0]
-    return tuple(sum(w * s for w, s in zip(weights, of_one, strict=True)) for of_one in zip(*strains, strict=True))
+    return tuple(
+        sum(w * s for w, s in zip(weights, of_strain, strict=True)) for of_strain in zip(*strains, strict=True)
+    )
 
 
 def _added(one: list[Tensor], other: list[Tensor]) -> list[Tensor]:

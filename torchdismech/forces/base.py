@@ -28,10 +28,10 @@ __all__ = [
 
 # Relative tolerance on times, which are sums of time steps and so have rounding errors. In double precision N steps add
 # up to a relative error below N 1e-16: 1e-9 covers 10 million steps, and is less than one step of a thousand million.
-ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
+TIME_ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
 # Upper bound on that tolerance as a fraction of the time between two moments (a step or more), since late in a run with
 # tiny steps the relative one may exceed a step.
-PART = {torch.float64: 1e-3, torch.float32: 0.1}
+MAX_TIME_TOLERANCE = {torch.float64: 1e-3, torch.float32: 0.1}
 
 
 class Force(nn.Module):
@@ -270,7 +270,7 @@ def acting(time: Tensor, start: float | Tensor, stop: float | Tensor) -> Tensor:
 def _from_zero_on(time: Tensor, span: float | Tensor) -> Tensor:
     """Return a mask of the times (B,) that are 0 or later, with a tolerance for runs that began at negative times."""
     unit = span.clamp_max(1.0) if isinstance(span, Tensor) else min(span, 1.0)
-    return time >= -ROUNDING[time.dtype] * unit
+    return time >= -TIME_ROUNDING[time.dtype] * unit
 
 
 def time_rounding(time: Tensor, between: float | Tensor) -> Tensor:
@@ -280,4 +280,4 @@ def time_rounding(time: Tensor, between: float | Tensor) -> Tensor:
     ----------
     between : time [s] from this moment to the next one, a step or more; bounds the tolerance.
     """
-    return (ROUNDING[time.dtype] * time.abs()).clamp_max(PART[time.dtype] * between)
+    return (TIME_ROUNDING[time.dtype] * time.abs()).clamp_max(MAX_TIME_TOLERANCE[time.dtype] * between)

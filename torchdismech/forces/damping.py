@@ -60,8 +60,8 @@ class Viscous(_Diagonal):
 
     def __init__(self, viscosity: Given, explicit: bool = False):
         super().__init__(explicit)
-        given = scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True)
-        self.viscosity = nn.Parameter(given, requires_grad=False)
+        checked = scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True)
+        self.viscosity = nn.Parameter(checked, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
         return (self.viscosity * self.body.node_length).repeat_interleave(3, dim=-1)
@@ -89,8 +89,8 @@ class MassDamping(_Diagonal):
 
     def __init__(self, rate: Given, explicit: bool = False):
         super().__init__(explicit)
-        given = scalar(rate, f"{type(self).__name__}.rate", from_zero=True)
-        self.rate = nn.Parameter(given, requires_grad=False)
+        checked = scalar(rate, f"{type(self).__name__}.rate", from_zero=True)
+        self.rate = nn.Parameter(checked, requires_grad=False)
 
     def _coefficient(self) -> Tensor:
         return self.rate * self.body.mass[..., : self.body.first_held]

@@ -80,20 +80,20 @@ class Dependence(nn.Module):
         self.reach, self.torques = reach, torques
         if reach is None:
             every = np.arange(body.n_dofs)[None]
-            parts = [(every, scipy.sparse.csr_matrix(np.ones((1, body.n_dofs))))]
+            rows_and_columns = [(every, scipy.sparse.csr_matrix(np.ones((1, body.n_dofs))))]
         else:
             near = _within(body, reach)
             nodes = 3 * np.arange(body.n_nodes)[:, None] + np.arange(3)
-            parts = [(nodes, _columns(body, near))]
+            rows_and_columns = [(nodes, _columns(body, near))]
             if torques and body.n_angles:
                 angles = 3 * body.n_nodes + np.arange(body.n_angles)[:, None]
                 start, end = _edges_of_angles(body).T
-                parts.append((angles, _columns(body, (near[start] + near[end]).sign())))
-        self._blocks = nn.ModuleList(_Rows(rows, columns) for rows, columns in parts)
+                rows_and_columns.append((angles, _columns(body, (near[start] + near[end]).sign())))
+        self._blocks = nn.ModuleList(_Rows(rows, columns) for rows, columns in rows_and_columns)
 
     def blocks(self) -> list[Block]:
         """Return the dof indices of the blocks: those of nodes, then, with torques, those of angles."""
-        return [Block(rows.rows.cpu().numpy(), rows.columns.cpu().numpy()) for rows in self._parts()]
+        return [Block(rows.rows.cpu().numpy(), rows.columns.cpu().numpy()) for rows in self._row_blocks()]
 
     def derivatives(self, force: Evaluation, state: State, control: Control) -> Derivatives:
         """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
@@ -102,13 +102,13 @@ class Dependence(nn.Module):
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             if not value.requires_grad:  # the force depends on neither q nor velocity
                 return [(None, None)] * len(self._blocks)
-            return [rows.derivatives(value, variables) for rows in self._parts()]
+            return [rows.derivatives(value, variables) for rows in self._row_blocks()]
 
     def rows_times(self, weights: Tensor, derivatives: Derivatives) -> tuple[Tensor, Tensor]:
         """Return sum_i weights_i dF_i / dq and the same by velocity, each (B, n), for weights (B, n)."""
         return products(self.blocks(), derivatives, weights)
 
-    def _parts(self) -> list[_Rows]:
+    def _row_blocks(self) -> list[_Rows]:
         return list(self._blocks)  # type: ignore[arg-type]
 
 
@@ -126,10 +126,10 @@ class _Rows(nn.Module):
 
     def __init__(self, rows: np.ndarray, columns: scipy.sparse.csr_matrix):
         super().__init__()
-        members = _members(columns)
-        width = max(len(c) for c in members)
-        padded = np.array([np.pad(c, (0, width - len(c)), mode="edge") for c in members])
-        valid = np.arange(width) < np.array([len(c) for c in members])[:, None]
+        row_indices = _row_indices(columns)
+        width = max(len(c) for c in row_indices)
+        padded = np.array([np.pad(c, (0, width - len(c)), mode="edge") for c in row_indices])
+        valid = np.arange(width) < np.array([len(c) for c in row_indices])[:, None]
         groups = _groups((columns @ columns.T).tocsr())
         self.sizes = [len(group) for group in groups]
         tables = {"rows": rows, "columns": padded, "valid": valid, "members": np.concatenate(groups)}
@@ -140,17 +140,17 @@ class _Rows(nn.Module):
         """Return the derivatives of a force (B, n) by each variable (B, n), (B, S, r, c); None for zero."""
         passes = [(group, k) for group in self.members.split(self.sizes) for k in range(self.rows.shape[1])]
         at_once = max(1, SEEDS_AT_A_TIME // value.numel())
-        found: list[Tensor | None] = [None, None]
+        blocks: list[Tensor | None] = [None, None]
         for first in range(0, len(passes), at_once):
-            some = passes[first : first + at_once]
-            seeds = value.new_zeros(len(some), *value.shape)
-            for seed, (group, k) in zip(seeds, some, strict=True):
+            chunk = passes[first : first + at_once]
+            seeds = value.new_zeros(len(chunk), *value.shape)
+            for seed, (group, k) in zip(seeds, chunk, strict=True):
                 seed.index_fill_(1, self.rows[group, k], 1.0)  # indexed assignment would copy 1.0 from host to device
             gradients = gradients_by_seeds(value, variables, seeds, retain_graph=True)
             for kind, gradient in enumerate(gradients):
                 if gradient is not None:
-                    found[kind] = self._gathered(found[kind], gradient, some)
-        return tuple(found)  # type: ignore[return-value]
+                    blocks[kind] = self._gathered(blocks[kind], gradient, chunk)
+        return tuple(blocks)  # type: ignore[return-value]
 
     def _gathered(self, blocks: Tensor | None, gradient: Tensor, passes: list[tuple[Tensor, int]]) -> Tensor:
         """Return the blocks (B, S, r, c) with those rows filled in that some passes' gradients (passes, B, n) hold."""
@@ -217,7 +217,7 @@ def _edges_of_angles(body: Body) -> np.ndarray:
     return np.concatenate([body.framed_edges, body.rod_edges[body.held.edges]])
 
 
-def _members(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:
+def _row_indices(relation: scipy.sparse.csr_matrix) -> list[np.ndarray]:
     """Return for each row of a sparse matrix the indices of its entries."""
     return np.split(relation.indices.astype(np.int64), relation.indptr[1:-1])
 
@@ -226,9 +226,9 @@ def _groups(conflict: scipy.sparse.csr_matrix) -> list[list[int]]:
     """Return groups of rows such that no two rows of a group are in conflict, by greedy colouring."""
     groups: list[list[int]] = []
     group_of = np.full(conflict.shape[0], -1)
-    for row, others in enumerate(_members(conflict)):
-        taken = set(group_of[others].tolist())
-        group_of[row] = next(k for k in range(len(groups) + 1) if k not in taken)
+    for row, others in enumerate(_row_indices(conflict)):
+        groups_in_conflict = set(group_of[others].tolist())
+        group_of[row] = next(k for k in range(len(groups) + 1) if k not in groups_in_conflict)
         if group_of[row] == len(groups):
             groups.append([])
         groups[group_of[row]].append(row)

@@ -47,15 +47,15 @@ class Loops:
         self.both = Fused(partial(_both, force, derivatives), name)
 
 
-def _both(force: Callable[..., Values], derivatives: Callable[..., Values], *given: Tensor) -> list[Tensor]:
-    return [*force(*given), *derivatives(*given)]
+def _both(force: Callable[..., Values], derivatives: Callable[..., Values], *arguments: Tensor) -> list[Tensor]:
+    return [*force(*arguments), *derivatives(*arguments)]
 
 
 class ElementForce(Force):
     """A force that is a sum over elements.
 
     A subclass defines `_loops`, whose functions get q and velocity (n, B), the dofs (k, 3, S) of the k nodes of each
-    element, and the tensors of `_given`.
+    element, and the tensors of `_loop_arguments`.
     """
 
     compiles = True
@@ -65,11 +65,11 @@ class ElementForce(Force):
     def _loops(self) -> Loops:
         raise TypeError(f"{type(self).__name__} has to define _loops")
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         """Return the further arguments of the loops: tensors that broadcast to (S, B), or that loops index by rows."""
-        raise TypeError(f"{type(self).__name__} has to define _given(state)")
+        raise TypeError(f"{type(self).__name__} has to define _loop_arguments(state)")
 
-    def _placed(self, found: Tensor) -> Derivatives:
+    def _placed(self, entries: Tensor) -> Derivatives:
         """Return the derivatives for each of `blocks`, from the entries (k, S, B) that the loop computed."""
         raise TypeError(f"{type(self).__name__} has to define _placed(found)")
 
@@ -79,29 +79,31 @@ class ElementForce(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
-        return self._summed(self._found(self._loops.force, state))
+        return self._summed(self._loop_values(self._loops.force, state))
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and velocity."""
-        return self._placed(self._found(self._loops.derivatives, state))
+        return self._placed(self._loop_values(self._loops.derivatives, state))
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the force and its derivatives, by one loop."""
-        own = all(getattr(type(self), name) is getattr(ElementForce, name) for name in ("forward", "derivatives"))
-        if torch.is_grad_enabled() or not own:
+        is_unchanged = all(
+            getattr(type(self), name) is getattr(ElementForce, name) for name in ("forward", "derivatives")
+        )
+        if torch.is_grad_enabled() or not is_unchanged:
             return super().with_derivatives(state, control)
-        found, first = self._found(self._loops.both, state), self._loops.components
-        return self._summed(found[:first]), self._placed(found[first:])
+        values, first = self._loop_values(self._loops.both, state), self._loops.components
+        return self._summed(values[:first]), self._placed(values[first:])
 
-    def _found(self, loop: Fused, state: State) -> Tensor:
+    def _loop_values(self, loop: Fused, state: State) -> Tensor:
         """Return the k values of a loop for all elements, (k, S, B)."""
         moving = (x.t().contiguous() for x in (state.q, state.velocity))  # robots contiguous, for vector instructions
-        return loop(self._dofs.shape[-1], *moving, self._dofs, *self._given(state))
+        return loop(self._dofs.shape[-1], *moving, self._dofs, *self._loop_arguments(state))
 
-    def _summed(self, found: Tensor) -> Tensor:
+    def _summed(self, components: Tensor) -> Tensor:
         """Return the force (B, n), summed from the components (k, S, B) of all elements."""
-        total = found.new_zeros(self.body.n_dofs, found.shape[-1])
-        return total.index_add(0, self._acted_on().flatten(), found.flatten(0, 1)).t()
+        total = components.new_zeros(self.body.n_dofs, components.shape[-1])
+        return total.index_add(0, self._acted_on().flatten(), components.flatten(0, 1)).t()
 
 
 def dofs_of_nodes(*nodes: np.ndarray) -> Tensor:
@@ -143,6 +145,6 @@ def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> 
         )
 
 
-def blocks_of(found: Tensor, rows: int) -> Tensor:
+def blocks_of(entries: Tensor, rows: int) -> Tensor:
     """Return blocks (B, S, r, c) with `rows` rows r, from their entries (r c, S, B) in row order."""
-    return found.unflatten(0, (rows, -1)).permute(3, 2, 0, 1)
+    return entries.unflatten(0, (rows, -1)).permute(3, 2, 0, 1)

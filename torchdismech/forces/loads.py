@@ -98,11 +98,11 @@ class PointForce(Timed, Force):
     def __init__(self, nodes: Indices, force: Given, start: float = -math.inf, stop: float = math.inf):
         super().__init__()
         self.nodes = nodes
-        given = number(force, "PointForce.force")
+        checked = number(force, "PointForce.force")
         self._of_robots = False
-        if given.dim() != 3 or given.shape[1] == 1 or given.shape[2] != 3:
-            given, self._of_robots = vector_on_each(given, "PointForce.force")
-        self.force = nn.Parameter(given, requires_grad=False)
+        if checked.dim() != 3 or checked.shape[1] == 1 or checked.shape[2] != 3:
+            checked, self._of_robots = vector_on_each(checked, "PointForce.force")
+        self.force = nn.Parameter(checked, requires_grad=False)
         self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
@@ -159,8 +159,8 @@ class LineLoad(Timed, Force):
         super().__init__()
         if (edges is None) == (sides is None):
             raise InputError("LineLoad: give either edges or sides")
-        given, self._of_robots = vector_on_each(load, "LineLoad.load", "; the load comes first, then its edges")
-        self.load = nn.Parameter(given, requires_grad=False)
+        checked, self._of_robots = vector_on_each(load, "LineLoad.load", "; the load comes first, then its edges")
+        self.load = nn.Parameter(checked, requires_grad=False)
         self.edges, self.sides = edges, sides
         self.act_between(start, stop)
 

@@ -67,10 +67,10 @@ class PointMoment(Timed, Force):
             raise InputError("PointMoment: give either nodes or edges")
         if frame not in FRAMES:
             raise InputError(f"PointMoment.frame: expected 'world' or 'material', got {frame!r}")
-        given, self._of_robots = vector_on_each(
+        checked, self._of_robots = vector_on_each(
             moment, "PointMoment.moment", "; the moment comes first, then its nodes"
         )
-        self.moment = nn.Parameter(given, requires_grad=False)
+        self.moment = nn.Parameter(checked, requires_grad=False)
         self.nodes, self.edges = nodes, edges
         self.frame = frame
         self.act_between(start, stop)
@@ -98,12 +98,12 @@ class PointMoment(Timed, Force):
         index = checked_indices(self.nodes, body.n_nodes, "PointMoment.nodes")
         self._refuse_unclear(len(index), "node")
         around = [np.flatnonzero((body.rod_edges == node).any(1)) for node in index]
-        bare = [int(node) for node, found in zip(index, around, strict=True) if not len(found)]
+        bare = [int(node) for node, edges in zip(index, around, strict=True) if not len(edges)]
         if bare:
             raise InputError(
                 f"PointMoment.nodes: no rod ends at or passes node {bare[0]}: nothing takes a moment there"
             )
-        return np.concatenate(around), np.concatenate([np.full(len(found), 1 / len(found)) for found in around])
+        return np.concatenate(around), np.concatenate([np.full(len(edges), 1 / len(edges)) for edges in around])
 
     def _refuse_unclear(self, count: int, place: str) -> None:
         if not self._of_robots:
@@ -160,11 +160,13 @@ class _OnEdges:
     by_angle: Tensor
 
     @classmethod
-    def of(cls, frames: MaterialFrames, given: Tensor, frame: str) -> _OnEdges:
-        """Return the moments `given` by components (B, K, 3) in the "world" or "material" frame."""
+    def of(cls, frames: MaterialFrames, components: Tensor, frame: str) -> _OnEdges:
+        """Return the moments with these components (B, K, 3) in the "world" or "material" frame."""
         if frame == "world":
-            return cls(given, frames, torch.zeros_like(outer(given, given)), torch.zeros_like(given))
-        first, second, along = given.split(1, dim=-1)
+            return cls(
+                components, frames, torch.zeros_like(outer(components, components)), torch.zeros_like(components)
+            )
+        first, second, along = components.split(1, dim=-1)
         moment = frames.carried(torch.cat([along, first, second], dim=-1))
         return cls(moment, frames, frames.by_edge(moment), frames.by_angle(moment))
 

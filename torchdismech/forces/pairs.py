@@ -106,6 +106,8 @@ class _PairDependence(nn.Module):
             seeds = value.new_zeros(3, *value.shape)
             for k in range(3):
                 seeds[k, ..., k].fill_(1.0)
-            found = gradients_by_seeds(value, variables, seeds)
-            by_position, by_velocity = (None if own is None else own.movedim(0, 2).flatten(3) for own in found)
+            gradients = gradients_by_seeds(value, variables, seeds)
+            by_position, by_velocity = (
+                None if gradient is None else gradient.movedim(0, 2).flatten(3) for gradient in gradients
+            )
             return [(by_position, by_velocity)]

@@ -60,8 +60,8 @@ class Resistive(ElementForce):
     def __init__(self, tangential: Given, normal: Given, explicit: bool = False):
         super().__init__(explicit)
         for name, value in (("tangential", tangential), ("normal", normal)):
-            given = coefficient(value, f"{type(self).__name__}.{name}")
-            setattr(self, name, nn.Parameter(given, requires_grad=False))
+            checked = coefficient(value, f"{type(self).__name__}.{name}")
+            setattr(self, name, nn.Parameter(checked, requires_grad=False))
 
     def bind(self, body: Body) -> None:
         """Store for each node of each rod the nodes before and after it; refuse coefficients for another number."""
@@ -90,7 +90,7 @@ class Resistive(ElementForce):
     def _loops(self) -> Loops:
         return _RESISTIVE
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         coefficients = (sizes_of(self.tangential), sizes_of(self.normal))
         return sizes_of(self.body.edge_length), self._edges, self._shares, *coefficients
 
@@ -102,8 +102,8 @@ class Resistive(ElementForce):
         before, node, after = self._dofs.transpose(1, 2).cpu().numpy()
         return [Block(node, np.concatenate([before, after], axis=1)), Block(node, node)]
 
-    def _placed(self, found: Tensor) -> Derivatives:
-        by_position, by_velocity = found.split([18, 9])
+    def _placed(self, entries: Tensor) -> Derivatives:
+        by_position, by_velocity = entries.split([18, 9])
         return [(blocks_of(by_position, 3), None), (None, blocks_of(by_velocity, 3))]
 
 
@@ -182,8 +182,8 @@ class QuadraticResistive(ElementForce):
             raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
         self.length = length
         for name, value in (("tangential", tangential), ("normal", normal), ("density", density)):
-            given = coefficient(value, f"{type(self).__name__}.{name}")
-            setattr(self, name, nn.Parameter(given, requires_grad=False))
+            checked = coefficient(value, f"{type(self).__name__}.{name}")
+            setattr(self, name, nn.Parameter(checked, requires_grad=False))
 
     def bind(self, body: Body) -> None:
         """Store the dofs of the edges' nodes; refuse rectangles of unknown width, and coefficients that do not fit."""
@@ -204,7 +204,7 @@ class QuadraticResistive(ElementForce):
     def _loops(self) -> Loops:
         return _QUADRATIC[self.length]
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         sizes = (self.body.edge_length, self.body.edge_radius)
         return tuple(map(sizes_of, (*sizes, self.tangential, self.normal, self.density)))
 
@@ -213,8 +213,8 @@ class QuadraticResistive(ElementForce):
         dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
         return [Block(dofs, dofs)]
 
-    def _placed(self, found: Tensor) -> Derivatives:
-        by_position, by_velocity = (blocks_of(part, 6) for part in found.split(36))
+    def _placed(self, entries: Tensor) -> Derivatives:
+        by_position, by_velocity = (blocks_of(part, 6) for part in entries.split(36))
         return [(by_position, by_velocity)]
 
 

@@ -87,8 +87,8 @@ class Drag(_OnTriangles):
     def __init__(self, density: Given, coefficient: Given, explicit: bool = False):
         super().__init__(explicit=explicit)
         for name, value in (("density", density), ("coefficient", coefficient)):
-            given = scalar(value, f"{type(self).__name__}.{name}", from_zero=True)
-            setattr(self, name, nn.Parameter(given, requires_grad=False))
+            checked = scalar(value, f"{type(self).__name__}.{name}", from_zero=True)
+            setattr(self, name, nn.Parameter(checked, requires_grad=False))
 
     def blocks(self) -> list[Block]:
         """Return the blocks of each triangle's nine dofs, by position, then of each corner's three, by velocity."""
@@ -100,11 +100,11 @@ class Drag(_OnTriangles):
     def _loops(self) -> Loops:
         return _DRAG
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         return tuple(map(sizes_of, (self.body.face_area, self.density, self.coefficient)))
 
-    def _placed(self, found: Tensor) -> Derivatives:
-        by_position, *by_velocity = found.split([81, 9, 9, 9])
+    def _placed(self, entries: Tensor) -> Derivatives:
+        by_position, *by_velocity = entries.split([81, 9, 9, 9])
         return [(blocks_of(by_position, 9), None), *((None, blocks_of(part, 3)) for part in by_velocity)]
 
 
@@ -204,11 +204,11 @@ class Pressure(Timed, _OnTriangles):
     def _loops(self) -> Loops:
         return _PRESSURE
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         return (self._present(state).t(),)
 
-    def _placed(self, found: Tensor) -> Derivatives:
-        return [(blocks_of(found, 9), None)]
+    def _placed(self, entries: Tensor) -> Derivatives:
+        return [(blocks_of(entries, 9), None)]
 
     def _present(self, state: State) -> Tensor:
         """Return the pressure (B, 1) at the state's time."""

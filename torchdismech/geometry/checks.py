@@ -77,8 +77,8 @@ def _as_array(given: Indices | Elements) -> np.ndarray:
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy()
     try:
-        as_it_is = isinstance(given, np.ndarray | str) or not isinstance(given, Iterable)
-        return np.asarray(given if as_it_is else list(given))  # NumPy makes one object of a set or a generator
+        converts_itself = isinstance(given, np.ndarray | str) or not isinstance(given, Iterable)
+        return np.asarray(given if converts_itself else list(given))  # NumPy makes one object of a set or a generator
     except (TypeError, ValueError):
         return np.array([None])
 

@@ -180,10 +180,10 @@ def _least(a: _Line, b: _Line, at: tuple, slope: tuple, matrix: tuple) -> tuple[
     ends += [(_between(s - _quotient(gs + hst * (end - t), hss), s_low, s_high), end) for end in (t_low, t_high)]
     for s_end, t_end in ends:
         ds, dt = s_end - s, t_end - t
-        found = ds * (gs + 0.5 * hss * ds + hst * dt) + dt * (gt + 0.5 * htt * dt)
-        nearer = found < least
+        value = ds * (gs + 0.5 * hss * ds + hst * dt) + dt * (gt + 0.5 * htt * dt)
+        nearer = value < least
         s_best, t_best = torch.where(nearer, s_end, s_best), torch.where(nearer, t_end, t_best)
-        least = torch.where(nearer, found, least)
+        least = torch.where(nearer, value, least)
     return s_best, t_best
 
 

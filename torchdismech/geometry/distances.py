@@ -154,10 +154,10 @@ def closest_segments(a0: Vec3, a1: Vec3, b0: Vec3, b1: Vec3, lean: Tensor | None
     least = torch.where(inside, -torch.inf, _distance2(g, e, f, zero, t_start, c2))
     best = (best[0], torch.where(inside, t, t_start))
     for s_end, t_end in ((one, t_ends), (s_start, zero), (s_ends, one)):
-        found = _distance2(g, e, f, s_end, t_end, c2)
-        nearer = found < least
+        squared = _distance2(g, e, f, s_end, t_end, c2)
+        nearer = squared < least
         best = (torch.where(nearer, s_end, best[0]), torch.where(nearer, t_end, best[1]))
-        least = torch.where(nearer, found, least)
+        least = torch.where(nearer, squared, least)
     s, t = best
     free_s, free_t = (torch.where((at > 0) & (at < 1), one, zero) for at in (s, t))
     return Closest((1 - s, s, t - 1, -t), ((-free_s, free_s, zero, zero), (zero, zero, free_t, -free_t)), lean)
@@ -180,11 +180,11 @@ def closest_on_triangle(p: Vec3, t0: Vec3, t1: Vec3, t2: Vec3) -> Closest:
     least = torch.full_like(ee, torch.inf)
     best_u, best_v, side = zero, zero, zero
     for k, (su, sv) in enumerate(sides):
-        found = _distance2(g, -e, f, su, sv)
-        nearer = found < least
+        squared = _distance2(g, -e, f, su, sv)
+        nearer = squared < least
         best_u, best_v = torch.where(nearer, su, best_u), torch.where(nearer, sv, best_v)
         side = torch.where(nearer, float(k), side)
-        least = torch.where(nearer, found, least)
+        least = torch.where(nearer, squared, least)
     u, v = torch.where(inside, u, best_u), torch.where(inside, v, best_v)
     moves = torch.where(side == 2, v, torch.where(side == 1, v, u))
     moving = ~inside & (moves > 0) & (moves < 1)

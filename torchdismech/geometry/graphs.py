@@ -37,7 +37,7 @@ def neighbours(count: int, links: np.ndarray) -> np.ndarray:
     node, other = np.concatenate([links, links[:, ::-1]]).T
     order = np.argsort(node, kind="stable")
     of_each = np.bincount(node, minlength=count)
-    found = np.full((count, int(of_each.max(initial=0))), -1)
+    table = np.full((count, int(of_each.max(initial=0))), -1)
     begins = np.cumsum(of_each) - of_each
-    found[node[order], np.arange(len(node)) - begins[node[order]]] = other[order]
-    return found
+    table[node[order], np.arange(len(node)) - begins[node[order]]] = other[order]
+    return table

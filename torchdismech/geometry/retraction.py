@@ -272,8 +272,8 @@ class _Shifts(nn.Module):
         self.trees = network.is_trees
         for name, array in zip(("step", "still"), network.along_trees() if self.trees else (), strict=False):
             self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
-        of_all = self._matrix(network) if dense else np.zeros((0, 0))
-        self.register_buffer("map", torch.as_tensor(of_all, dtype=dtype, device="cpu"), persistent=False)  # (N, E or N)
+        matrix = self._matrix(network) if dense else np.zeros((0, 0))
+        self.register_buffer("map", torch.as_tensor(matrix, dtype=dtype, device="cpu"), persistent=False)  # (N, E or N)
 
     def forward(self, changes: Tensor) -> Tensor:
         """Return the shifts (.., N, B) of nodes for wanted changes (.., E, B) of edges."""
@@ -310,8 +310,8 @@ def _node_shifts(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor, fac
     shifts = changes.new_empty(*changes.shape[:-2], len(place), robots)
     sizes = (axes, robots, len(place), edges, solved, parts, size - 1)
     blocks = function_of("node_shift_blocks")(axes, robots)  # type: ignore[misc]
-    given = (*sizes, place, part, ends, factor, changes, shifts)
-    in_threads(function, given, blocks, shifts.numel() // NUMBERS_A_THREAD)
+    arguments = (*sizes, place, part, ends, factor, changes, shifts)
+    in_threads(function, arguments, blocks, shifts.numel() // NUMBERS_A_THREAD)
     return shifts
 
 
@@ -323,8 +323,8 @@ def _tree_shifts(changes: Tensor, step: Tensor, still: Tensor, part: Tensor, par
     edges, robots = changes.shape[-2:]
     axes, nodes = changes[..., 0, 0].numel(), len(part)
     shifts = changes.new_empty(*changes.shape[:-2], nodes, robots)
-    given = (axes, robots, nodes, edges, len(step), len(still), parts, step, still, part, changes, shifts)
-    in_threads(function, given, robots, shifts.numel() // NUMBERS_A_THREAD)
+    arguments = (axes, robots, nodes, edges, len(step), len(still), parts, step, still, part, changes, shifts)
+    in_threads(function, arguments, robots, shifts.numel() // NUMBERS_A_THREAD)
     return shifts
 
 
@@ -337,8 +337,8 @@ def _shifts_by_lapack(changes: Tensor, place: Tensor, part: Tensor, ends: Tensor
         band = (factor / factor[:, :1].sqrt()).t().clone()  # Cholesky's factor in LAPACK's lower band storage
         band[0] = 1 / factor[:, 0].sqrt()
         rhs = torch.zeros_like(loads[solved].flatten(1)).index_copy(0, place[solved], loads[solved].flatten(1))
-        found = scipy.linalg.cho_solve_banded((band.numpy(), True), rhs.numpy(), check_finite=False)
-        shifts[solved] = torch.from_numpy(found)[place[solved]].view_as(loads[solved])
+        solution = scipy.linalg.cho_solve_banded((band.numpy(), True), rhs.numpy(), check_finite=False)
+        shifts[solved] = torch.from_numpy(solution)[place[solved]].view_as(loads[solved])
     for number in range(parts):
         shifts[part == number] -= shifts[part == number].mean(0)
     return shifts.movedim(0, -2)

@@ -93,9 +93,9 @@ def find_surface(triangles: np.ndarray) -> Surface:
 
 def _side_of_edge(sides: np.ndarray, chosen: np.ndarray, n_edges: int) -> np.ndarray:
     """Return for each edge (M,) the one of the chosen sides that lies at it, -1 where there is none."""
-    found = np.full(n_edges, -1)
-    found[sides[chosen]] = np.flatnonzero(chosen)
-    return found
+    side_of_edge = np.full(n_edges, -1)
+    side_of_edge[sides[chosen]] = np.flatnonzero(chosen)
+    return side_of_edge
 
 
 def edge_normals(surface: Surface, nodes: Tensor) -> Tensor:

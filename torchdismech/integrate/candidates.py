@@ -28,7 +28,7 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     contact, end = problem.model.contact, problem.end
     if not contact.constrained:
         return None
-    obstacles, self_contacts, touching = contact.constrained_obstacles, contact.self_contacts, contact.touching(q)
+    obstacles, self_contacts, touching = contact.constrained_obstacles, contact.self_contacts, contact.may_touch_at(q)
     near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in obstacles)
     pairs = None if touching is None else touching.listed.of_contacts(self_contacts.constrained_numbers)
     candidates, rubs = ConstraintCandidates(near, pairs), problem.method.scheme.inertial

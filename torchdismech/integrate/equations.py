@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, Contacts
-from torchdismech.contact.rubbing import Rubbing
+from torchdismech.contact.rubbing import SmoothedFriction
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
@@ -154,7 +154,7 @@ class StepEquations:
         return self.model.solvers.of(self.base.shape[0], self.start.pairs)
 
     @cached_property
-    def rubbing(self) -> Rubbing:
+    def rubbing(self) -> SmoothedFriction:
         """The obstacles and pairs of parts with smoothed friction."""
         return self.model.contact.rubbing(self.start.pairs)
 
@@ -270,7 +270,7 @@ class StepEquations:
 
     def full(self, x: Tensor) -> Tensor:
         """Return q (B, n) for the unknowns x (B, n_free)."""
-        return self.model.unknowns.expand(x, self.base)
+        return self.model.unknowns.into_dofs(x, self.base)
 
     def residual(self, x: Tensor) -> Tensor:
         """Return the residual (B, n_free): inertial minus elastic minus external force on the free dofs."""
@@ -361,7 +361,7 @@ class StepEquations:
         inertia = self.mechanics.inertia.times(self.acceleration(q)) if self.scheme.inertial else 0.0
         missing = inertia - force
         if self.constraints is not None:
-            self.constraints.load = self.constraints.balancing(q, missing, self.model.unknowns.on_unknowns)
+            self.constraints.load = self.constraints.loads_for_force(q, missing, self.model.unknowns.on_unknowns)
             missing = missing - self.constraints.force(q)
         return self.model.unknowns.with_held(torch.zeros_like(q), missing)
 
@@ -443,8 +443,8 @@ class StepEquations:
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, with edges as long as the step would make them to first order."""
         q = self.full(x)
-        whole = self.model.unknowns.expand(step, torch.zeros_like(q))
-        return self.model.unknowns.picked(self.model.frames.moved_by(q, whole, self.lengths_kept))
+        whole = self.model.unknowns.into_dofs(step, torch.zeros_like(q))
+        return self.model.unknowns.of_dofs(self.model.frames.moved_by(q, whole, self.lengths_kept))
 
     def trust_radius(self) -> Tensor:
         """Return how far () [m] a step that descends the potential may move a node; angles count by their arc.

@@ -137,7 +137,7 @@ class SteppingMethod(ABC):
             out.
         """
         with model.lock, (problem := self._problem(model, before, control)).values.in_place():
-            equations = problem.equations(model.contact.touching(after.q), constraints_at(problem, after.q))
+            equations = problem.equations(model.contact.may_touch_at(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
             tangents = model.frames.tangents(there)
             return wrenches(model.body, tangents, problem.state, there, equations.reaction(after.q))
@@ -219,7 +219,7 @@ class SteppingMethod(ABC):
             problem = self._problem(model, state, control)
             if control is not None and control.values:
                 raise InputError("equations: Control.values hold during a step; put them into the model, by values_of")
-            return problem.equations(model.contact.touching(state.q))
+            return problem.equations(model.contact.may_touch_at(state.q))
 
     def started(self, state: State) -> State:
         """Return the state with the history that the method needs, made up for robots that have none.

@@ -83,7 +83,7 @@ def _root(
     attempts = list(problem.method.attempts(equations, problem.divisible))
     first = None
     if near is not None:
-        attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.picked(near)
+        attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.of_dofs(near)
     equations.prepare()
     ahead = attempts[0].start is Start.AHEAD
     weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, ahead)

@@ -100,7 +100,7 @@ def what_will_run(
         "triangles": f"{len(model.triangles)} (hinges: {len(model.hinges)})",
         "bodies": _bodies(model),
         "springs": str(len(model.springs)),
-        "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_across}",
+        "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_idle_unknowns}",
         "clamps": _clamps(model),
         "start": _initial_words(scene),
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",

@@ -53,9 +53,9 @@ class Appearance:
     @classmethod
     def of(cls, sections: Sections | None, obstacles: Sequence[Obstacle]) -> Appearance:
         """Return the appearance of a model with these sections and obstacles."""
-        own = [obstacle for obstacle in obstacles if type(obstacle.shape) in SHAPES.values()]
-        others = {o.name: type(o.shape).__name__ for o in obstacles if o not in own}
-        return cls(sections, [Thing(o.name, o.shape, o.path) for o in own], others)
+        shown = [obstacle for obstacle in obstacles if type(obstacle.shape) in SHAPES.values()]
+        others = {o.name: type(o.shape).__name__ for o in obstacles if o not in shown}
+        return cls(sections, [Thing(o.name, o.shape, o.path) for o in shown], others)
 
     @classmethod
     def read(cls, text: str) -> Appearance:
@@ -83,16 +83,16 @@ class Appearance:
         sections = None
         if self.sections is not None:
             sections = {name: getattr(self.sections, name).tolist() for name in ("height", "width", "round")}
-        things = [_told(thing) for thing in self.things]
+        things = [_thing_data(thing) for thing in self.things]
         return json.dumps({"sections": sections, "things": things, "unknown": dict(self.unknown)})
 
 
 @lru_cache(maxsize=4)  # a mesh of 20,000 triangles takes half a second, and a run is shown again and again
 def _read(text: str) -> Appearance:
     try:
-        given = json.loads(text)
-        sections = None if given["sections"] is None else _sections(given["sections"])
-        return Appearance(sections, [_thing(each) for each in given["things"]], dict(given["unknown"]))
+        data = json.loads(text)
+        sections = None if data["sections"] is None else _sections(data["sections"])
+        return Appearance(sections, [_thing(each) for each in data["things"]], dict(data["unknown"]))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RuntimeError) as error:
         raise InputError(f"the attribute {KEY!r} of the run is damaged: {error!r}") from error
 
@@ -103,17 +103,17 @@ def _sizes(shape: Shape) -> dict[str, Tensor]:
     return {name: getattr(shape, name).detach().cpu() for name in names}
 
 
-def _told(thing: Thing) -> dict[str, Any]:
+def _thing_data(thing: Thing) -> dict[str, Any]:
     sizes = {name: value.tolist() for name, value in _sizes(thing.shape).items()}
-    told = {"name": thing.name, "shape": type(thing.shape).__name__, "sizes": sizes, "path": None}
+    data = {"name": thing.name, "shape": type(thing.shape).__name__, "sizes": sizes, "path": None}
     if thing.path is not None:
-        told["path"] = {name: getattr(thing.path, name).detach().cpu().tolist() for name in ("times", "displacements")}
-    return told
+        data["path"] = {name: getattr(thing.path, name).detach().cpu().tolist() for name in ("times", "displacements")}
+    return data
 
 
-def _sections(given: Mapping[str, Any]) -> Sections:
-    sizes = {name: np.array(given[name], dtype=np.float64) for name in ("height", "width")}
-    sections = Sections(**sizes, round=np.array(given["round"], dtype=bool))
+def _sections(data: Mapping[str, Any]) -> Sections:
+    sizes = {name: np.array(data[name], dtype=np.float64) for name in ("height", "width")}
+    sections = Sections(**sizes, round=np.array(data["round"], dtype=bool))
     edges = sections.round.shape
     if len(edges) != 1 or any(size.ndim not in (1, 2) or size.shape[-1:] != edges for size in sizes.values()):
         raise ValueError("sections are not those of as many edges")
@@ -122,11 +122,11 @@ def _sections(given: Mapping[str, Any]) -> Sections:
     return sections
 
 
-def _thing(given: Mapping[str, Any]) -> Thing:
-    if not isinstance(given["name"], str):
+def _thing(data: Mapping[str, Any]) -> Thing:
+    if not isinstance(data["name"], str):
         raise TypeError("the name of a thing is no text")
-    path = None if given["path"] is None else Path(**given["path"])
-    return Thing(given["name"], SHAPES[given["shape"]](**given["sizes"]), path)
+    path = None if data["path"] is None else Path(**data["path"])
+    return Thing(data["name"], SHAPES[data["shape"]](**data["sizes"]), path)
 
 
 def _joined(things: Sequence[Thing]) -> Thing:

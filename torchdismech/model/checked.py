@@ -25,7 +25,7 @@ from torchdismech.values import Place
 
 __all__ = ["CheckedModel"]
 
-TRIED = "hooks were tried"  # a key of `Snapshot.fitting`
+TRIED = "hooks were tried"  # a key of `Snapshot.checked_keys`
 
 
 class CheckedModel(SavedModel):
@@ -60,11 +60,11 @@ class CheckedModel(SavedModel):
         """Refuse a state and control that do not fit; with a `snapshot`, kinds seen before are not checked again."""
         if not isinstance(control, Control):
             raise InputError(f"control: expected a Control, got {type(control).__name__}")
-        fitting = set() if snapshot is None else snapshot.fitting
+        checked_keys = set() if snapshot is None else snapshot.checked_keys
         kind = state.kind
-        if kind not in fitting:
+        if kind not in checked_keys:
             self._check_state(state)
-            fitting.add(kind)
+            checked_keys.add(kind)
         self.check_control(control, state.batch, snapshot)
         if self.in_plane is not None:
             self.in_plane.refuse_motion(control, state.q)
@@ -77,17 +77,17 @@ class CheckedModel(SavedModel):
         refuse_other_state(state, self.body, self.terms, self.batch)
         if self.in_plane is not None and len(self.body.springs.nodes):
             bend_twist = next(term for term in self.terms if term.name == "bend_twist")
-            own = {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES}
-            self.in_plane.refuse_curvatures("Model: ", own)
+            natural = {k: getattr(bend_twist, f"natural_{k}") for k in CURVATURES}
+            self.in_plane.refuse_curvatures("Model: ", natural)
 
     def check_control(self, control: Control, batch: int, snapshot: Snapshot | None = None) -> None:
         """Refuse a control that does not fit `batch` robots; with a `snapshot`, known kinds are not checked again."""
         self._refuse_twist_in_plane(control, batch)  # before its shape: a twist of any shape is refused as such
-        kind, fitting = (batch, *control.kind), set() if snapshot is None else snapshot.fitting
-        if kind not in fitting:
+        kind, checked_keys = (batch, *control.kind), set() if snapshot is None else snapshot.checked_keys
+        if kind not in checked_keys:
             shapes = self.body.control_shapes(batch, continuum_triangles(self.terms))
             control.check(shapes, self.body.nodes.dtype, self.body.nodes.device)
-            fitting.add(kind)
+            checked_keys.add(kind)
         self._check_lengths_and_loads(control)
         refuse_other_values(control, self.places, batch)
         if control.values and self.in_plane is not None:
@@ -107,15 +107,15 @@ class CheckedModel(SavedModel):
 
     def _refuse_twist_in_plane(self, control: Control, batch: int) -> None:
         if control.natural_twist is not None and self.in_plane is not None:
-            own = natural_strain("natural_twist", self.body, self.terms, batch)
-            self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, own)
+            natural = natural_strain("natural_twist", self.body, self.terms, batch)
+            self.in_plane.refuse_twist("Control.natural_twist", control.natural_twist, natural)
 
     def _refuse_values_out_of_plane(self, control: Control, in_plane: PlanarRobot) -> None:
         """Refuse natural strains in `Control.values` that would bend or twist a planar robot out of its plane."""
         named = {name: control.values.get(f"bend_twist.natural_{name}") for name in (*CURVATURES, "tau")}
         if (twist := named.pop("tau")) is not None:
-            own = getattr(*self.places["bend_twist.natural_tau"])
-            in_plane.refuse_twist("Control.values['bend_twist.natural_tau']", twist, own.expand_as(twist))
+            natural = getattr(*self.places["bend_twist.natural_tau"])
+            in_plane.refuse_twist("Control.values['bend_twist.natural_tau']", twist, natural.expand_as(twist))
         in_plane.refuse_curvatures("Control.values: ", named)
 
     # ---- users' forces and energies --------------------------------------------------------------------------
@@ -132,11 +132,11 @@ class CheckedModel(SavedModel):
         Dropout, or a mean over the robots of a batch, acts in one of the two modes only. `snapshot` is of the model,
         and remembers that this has been done.
         """
-        if TRIED not in snapshot.fitting:
+        if TRIED not in snapshot.checked_keys:
             now = self._modes()
             if any(now.get(name, mode) != mode for name, mode in self._tried_in.items()):
                 self._try_hooks()
-            snapshot.fitting.add(TRIED)
+            snapshot.checked_keys.add(TRIED)
 
     def _modes(self) -> dict[str, bool]:
         """Return whether each module of forces, terms and contacts is in training mode, by its name."""

@@ -126,7 +126,7 @@ def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Te
     q : (B, n) where the reaction acts.
     reaction : (B, n) generalised force of the clamps on the robot.
     """
-    found = []
+    by_clamp = []
     for clamp in body.clamps:
         sizes = (3 * len(clamp.nodes), len(clamp.framed), 3 * len(clamp.held))
         index = torch.as_tensor(_dofs(body, clamp), device=q.device)
@@ -141,8 +141,8 @@ def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Te
         binormal = 2 * torch.linalg.cross(anchor, tangent) / (1 + (anchor * tangent).sum(-1, keepdim=True))
         axis = tangent + 0.5 * torch.linalg.cross(tangent, binormal)
         torque = torque + (couples.unsqueeze(-1) * axis).sum(1)
-        found.append(torch.cat([force.sum(1), torque], dim=1))
-    return torch.stack(found, dim=1) if found else q.new_zeros(len(q), 0, 6)
+        by_clamp.append(torch.cat([force.sum(1), torque], dim=1))
+    return torch.stack(by_clamp, dim=1) if by_clamp else q.new_zeros(len(q), 0, 6)
 
 
 def _dofs(body: Body, clamp: Clamp) -> np.ndarray:

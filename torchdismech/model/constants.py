@@ -22,7 +22,7 @@ __all__ = [
     "constants_of_contact",
     "constants_of_obstacles",
     "named_forces",
-    "refuse_unlike_batches",
+    "raise_unlike_batches",
 ]
 
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # no constants: contact reads them once, at the start
@@ -49,21 +49,21 @@ def constants(model: Any) -> dict[str, Place]:
     InputError
         The name of an obstacle or a contact makes two names of constants equal.
     """
-    found: dict[str, Place] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
+    places: dict[str, Place] = {name: (model.body, name) for name in model.body.per_robot if name not in CONTACT_RADII}
     for term in model.terms:
         for strain in term.stencil.strains:
-            found[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
+            places[f"{term.name}.natural_{strain}"] = (term, f"natural_{strain}")
         for label, part, name in constants_in(term):
             if isinstance(part, (Stencil, Energy, Inelastic, Corners)) and name in part.per_robot:
-                found[label] = (part, name)
+                places[label] = (part, name)
     for label, force in named_forces(model):
-        found.update({f"{label}.{name}": (force, name) for name in force.per_robot})
+        places.update({f"{label}.{name}": (force, name) for name in force.per_robot})
         if isinstance(force, Magnetised):
-            found.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
-    touching = constants_of_contact(model)
-    if twice := sorted(found.keys() & touching.keys()):
+            places.update({f"{label}.field.{name}": (force.field, name) for name in force.field.per_robot})
+    of_contact = constants_of_contact(model)
+    if twice := sorted(places.keys() & of_contact.keys()):
         raise InputError(f"two constants are called {twice[0]!r}; give the obstacle or contact another name")
-    return {name: (m, a) for name, (m, a) in (found | touching).items() if getattr(m, a) is not None}
+    return {name: (m, a) for name, (m, a) in (places | of_contact).items() if getattr(m, a) is not None}
 
 
 def named_forces(model: Any) -> Iterator[tuple[str, Force]]:
@@ -83,7 +83,7 @@ def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
     still occurs twice, as with a material's relaxation time and `add_dissipation`, gets a number.
     """
     viscous = set() if term.dissipation is None else {id(part) for part in term.dissipation.modules()}
-    taken: set[str] = set()
+    used: set[str] = set()
     for beginning, part in _parts_of(term):
         for attribute in dict.fromkeys((*getattr(part, "per_robot", ()), *getattr(part, "not_negative", ()))):
             names = [attribute]
@@ -91,9 +91,9 @@ def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
                 names = (
                     [*names, f"viscous_{attribute}"] if isinstance(part, LinearElastic) else [f"viscous_{attribute}"]
                 )
-            names += [f"{names[-1]}_{k}" for k in range(2, len(taken) + 3)]
-            label = next(f"{beginning}.{name}" for name in names if f"{beginning}.{name}" not in taken)
-            taken.add(label)
+            names += [f"{names[-1]}_{k}" for k in range(2, len(used) + 3)]
+            label = next(f"{beginning}.{name}" for name in names if f"{beginning}.{name}" not in used)
+            used.add(label)
             yield label, part, attribute
 
 
@@ -108,40 +108,40 @@ def _parts_of(term: ElasticTerm) -> Iterator[tuple[str, nn.Module]]:
 
 def constants_of_contact(model: Any) -> dict[str, Place]:
     """Return the constants of obstacles and of contact between parts by name, including those that are None."""
-    found = constants_of_obstacles(model.obstacles)
+    places = constants_of_obstacles(model.obstacles)
     for contact in model.self_contacts:
-        found |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
-    return found
+        places |= {f"{contact.name}.{name}": owner for name, owner in _of_law(contact.law).items()}
+    return places
 
 
 def constants_of_obstacles(obstacles: Iterable[Obstacle]) -> dict[str, Place]:
     """Return the constants of obstacles by name, including those that are None; names are as in `constants`."""
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for obstacle in obstacles:
         law = _of_law(obstacle.law)
-        found |= {f"{obstacle.name}.{name}": owner for name, owner in law.items()}
+        places |= {f"{obstacle.name}.{name}": owner for name, owner in law.items()}
         for name in obstacle.shape.per_robot:
             label = f"shape.{name}" if name in law else name
-            found[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
+            places[f"{obstacle.name}.{label}"] = (obstacle.shape, name)
         if obstacle.path is not None:
-            taken = f"{obstacle.name}.displacements" in found  # where a user's shape has a tensor of that name
-            found[f"{obstacle.name}.{'path.' * taken}displacements"] = (obstacle.path, "displacements")
-    return found
+            is_taken = f"{obstacle.name}.displacements" in places  # where a user's shape has a tensor of that name
+            places[f"{obstacle.name}.{'path.' * is_taken}displacements"] = (obstacle.path, "displacements")
+    return places
 
 
 def _of_law(law: ContactLaw | ConstraintLaw) -> dict[str, Place]:
     """Return the constants of a law by name, but no constraint's tolerance, which only says how well it is solved."""
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     if isinstance(law, ContactLaw):
-        found = {name: (law.response, name) for name in law.response.per_robot}
+        places = {name: (law.response, name) for name in law.response.per_robot}
     if law.friction is not None:
-        found |= {"friction": (law.friction, "coefficient"), "static_friction": (law.friction, "static")}
-        found |= {f"{way}_friction": (law.friction, f"{way}_coefficient") for way in ("forward", "backward")}
-        found |= {name: (law.friction, name) for name in ("slip_velocity", "release")}
-    return found
+        places |= {"friction": (law.friction, "coefficient"), "static_friction": (law.friction, "static")}
+        places |= {f"{way}_friction": (law.friction, f"{way}_coefficient") for way in ("forward", "backward")}
+        places |= {name: (law.friction, name) for name in ("slip_velocity", "release")}
+    return places
 
 
-def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Place]) -> None:
+def raise_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Place]) -> None:
     """Raise the error that constants are given for different numbers of robots, naming one constant for each number.
 
     Parameters
@@ -150,11 +150,11 @@ def refuse_unlike_batches(sizes: Mapping[int, Place], constants: Mapping[str, Pl
     constants : of the model by name, to name the places.
     """
     names = {(id(module), name): label for label, (module, name) in constants.items()}
-    told = [
+    texts = [
         f"{names.get((id(module), name), f'{class_name(module)}.{name}')} for {count}"
         for count, (module, name) in sorted(sizes.items())
     ]
     raise InputError(
-        f"the model's parameters are given for different numbers of robots: {', '.join(told)}; give each "
+        f"the model's parameters are given for different numbers of robots: {', '.join(texts)}; give each "
         "for as many, or one number for all"
     )

@@ -11,8 +11,8 @@ from torchdismech.autograd import AutogradOn
 from torchdismech.errors import warn
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import Dependence, Evaluation
-from torchdismech.model.differences import asked, rounding, trial_numbers
-from torchdismech.model.odd_batches import refuse_unevaluable
+from torchdismech.model.differences import rounding, trial_numbers, without_held_tangents
+from torchdismech.model.odd_batches import refuse_odd_force
 from torchdismech.model.other_weights import with_other_weights
 from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
@@ -35,8 +35,8 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
     if not force.varies or force.closed_form or force.dependence is not None:
         return
     with leading(force, robots, state.batch):
-        refuse_unevaluable(force, robots, state, control)
-        force.dependence = _found_dependence(force, state, control)
+        refuse_odd_force(force, robots, state, control)
+        force.dependence = _smallest_dependence(force, state, control)
     if force.dependence.reach is None and state.q.shape[1] > DENSE:
         warn(
             f"{class_name(force)}: its force may depend on every dof, so each evaluation of its derivative takes "
@@ -46,19 +46,19 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
         )
 
 
-def _found_dependence(force: Force, state: State, control: Control) -> Dependence:
+def _smallest_dependence(force: Force, state: State, control: Control) -> Dependence:
     """Return the smallest dependence that covers the force's derivatives, both with its own weights and with others."""
     tried = [_Slopes(evaluation, state, control) for evaluation in (force, _reweighted(force))]
     slopes = [slopes for slopes in tried if slopes.finite]
     for reach in REACHES:
         for torques in (False, True):
             dependence = Dependence(force.body, reach, torques)
-            if slopes and all(s.covered_by(dependence) for s in slopes) and _tells(slopes):
+            if slopes and all(s.covered_by(dependence) for s in slopes) and _are_credible(slopes):
                 return dependence
     return Dependence(force.body, None)
 
 
-def _tells(slopes: Sequence[_Slopes]) -> bool:
+def _are_credible(slopes: Sequence[_Slopes]) -> bool:
     """Return whether derivatives that are all zero are to be believed: only if autograd has no path to them at all."""
     return any(s.size() > 0 for s in slopes) or not any(s.recorded for s in slopes)
 
@@ -84,14 +84,14 @@ class _Slopes:
 
     def __init__(self, force: Evaluation, state: State, control: Control):
         self.force, self.state, self.control = force, state, control
-        self.weights = asked(state, trial_numbers(state.q, 2))
+        self.weights = without_held_tangents(state, trial_numbers(state.q, 2))
         with AutogradOn():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             self.recorded = value.requires_grad
             none = (None, None)
-            found = torch.autograd.grad(value, variables, self.weights, allow_unused=True) if self.recorded else none
-        self.sums = [torch.zeros_like(state.q) if g is None else asked(state, g) for g in found]
+            slopes = torch.autograd.grad(value, variables, self.weights, allow_unused=True) if self.recorded else none
+        self.sums = [torch.zeros_like(state.q) if g is None else without_held_tangents(state, g) for g in slopes]
         self.finite = bool(torch.isfinite(value).all()) and all(bool(torch.isfinite(s).all()) for s in self.sums)
 
     def size(self) -> float:
@@ -102,8 +102,8 @@ class _Slopes:
         """Return whether the blocks of a dependence contain all of the derivatives."""
         derivatives = dependence.derivatives(self.force, self.state, self.control)
         pairs = zip(dependence.rows_times(self.weights, derivatives), self.sums, strict=True)
-        return all(_close(found, expected) for found, expected in pairs)
+        return all(_close(sums, expected) for sums, expected in pairs)
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    return bool((found - expected).abs().max() <= rounding(expected) * expected.abs().max())
+def _close(value: Tensor, expected: Tensor) -> bool:
+    return bool((value - expected).abs().max() <= rounding(expected) * expected.abs().max())

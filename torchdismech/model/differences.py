@@ -9,16 +9,16 @@ from torchdismech.robot.state import State
 from torchdismech.values import tensor_of
 
 __all__ = [
-    "asked",
+    "without_held_tangents",
     "extent_of",
     "is_of_kink",
     "differs",
     "rounding",
-    "said_of_kink",
+    "kink_sentence",
     "same",
     "tolerance",
     "trial_numbers",
-    "wide_by",
+    "wide_step_ratio",
 ]
 
 SAME, SAME_IN_FLOAT32 = 1e-9, 1e-4  # relative difference of sums of the same numbers in another order
@@ -30,15 +30,15 @@ def trial_numbers(like: Tensor, seed: int) -> Tensor:
     return torch.randn(like.shape, generator=generator, dtype=torch.float64, device="cpu").to(like)
 
 
-def asked(state: State, by_dof: Tensor) -> Tensor:
+def without_held_tangents(state: State, by_dof: Tensor) -> Tensor:
     """Return numbers (B, n) with zeros at held tangents, where steps need no derivatives: they are never unknowns."""
     unknowns = by_dof.shape[1] - 3 * state.n_held
     return torch.cat([by_dof[:, :unknowns], torch.zeros_like(by_dof[:, unknowns:])], dim=1)
 
 
-def same(found: Tensor, expected: Tensor) -> bool:
+def same(value: Tensor, expected: Tensor) -> bool:
     """Return whether tensors are equal to the bit, where NaN equals NaN."""
-    return bool(((found == expected) | (found.isnan() & expected.isnan())).all())
+    return bool(((value == expected) | (value.isnan() & expected.isnan())).all())
 
 
 def rounding(like: Tensor) -> float:
@@ -46,17 +46,17 @@ def rounding(like: Tensor) -> float:
     return SAME if like.dtype == torch.float64 else SAME_IN_FLOAT32
 
 
-def differs(found: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> Tensor:
-    """Return where derivatives `found` (.., B) are off differences `expected`, in the rows (B,) that count.
+def differs(derivative: Tensor, expected: Tensor, rounded: Tensor, rows: Tensor, wide: Tensor | float = 0.0) -> Tensor:
+    """Return where a derivative (.., B) is off the differences `expected`, in the rows (B,) that count.
 
     Parameters
     ----------
     rounded : numbers of the size of those whose rounding the differences carry.
-    wide : differences over a step that is longer by `wide_by`, of which the largest counts for the scale.
+    wide : differences over a step that is longer by `wide_step_ratio`, of which the largest counts for the scale.
     """
-    noise = 10 * torch.finfo(found.dtype).eps * rounded.abs().amax()
+    noise = 10 * torch.finfo(derivative.dtype).eps * rounded.abs().amax()
     size = max(float(expected.abs().amax()), float(tensor_of(wide).abs().amax().nan_to_num(0, 0)))
-    return ((found - expected).abs() > tolerance(found) * size + noise) & rows
+    return ((derivative - expected).abs() > tolerance(derivative) * size + noise) & rows
 
 
 def tolerance(like: Tensor) -> float:
@@ -64,7 +64,7 @@ def tolerance(like: Tensor) -> float:
     return 1e-4 if like.dtype == torch.float64 else 5e-2
 
 
-def wide_by(like: Tensor) -> float:
+def wide_step_ratio(like: Tensor) -> float:
     """Return the ratio of a wide step, over which differences are of ordinary size, to the short step of a comparison.
 
     Where a derivative is zero, as at rest, differences over the short step are truncation error alone, which falls as
@@ -81,12 +81,12 @@ def extent_of(state: State, field: str) -> float:
     return 0.1 * float((x.amax(1) - x.amin(1)).max())
 
 
-def is_of_kink(found: Tensor, expected: Tensor, jump: Tensor, off: Tensor) -> bool:
+def is_of_kink(derivative: Tensor, expected: Tensor, jump: Tensor, off: Tensor) -> bool:
     """Return whether derivatives that are off lie between the one-sided differences (`jump` apart), as at a kink."""
-    return bool(((found - expected).abs() <= 0.6 * jump.abs())[off].all())
+    return bool(((derivative - expected).abs() <= 0.6 * jump.abs())[off].all())
 
 
-def said_of_kink(function: str) -> str:
+def kink_sentence(function: str) -> str:
     """Return the sentence of a message that a function seems to have a kink at the state."""
     return (
         f"{function} seems to have a kink at this state: differences to its two sides disagree, as of relu or abs at "

@@ -17,7 +17,7 @@ from torchdismech.forces import Force
 from torchdismech.model.differences import rounding, trial_numbers
 from torchdismech.model.faults import what_is_wrong
 from torchdismech.model.not_finite import LOOK, what_is_not_finite
-from torchdismech.model.odd_batches import refuse_odd_term, refuse_unevaluable
+from torchdismech.model.odd_batches import refuse_odd_force, refuse_odd_term
 from torchdismech.model.user_code import holds_users_code, summed
 from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
@@ -48,7 +48,7 @@ def check_hooks(
     for force in forces:
         if holds_users_code(force):
             with leading(force, robots, state.batch):
-                refuse_unevaluable(force, robots, state, control)
+                refuse_odd_force(force, robots, state, control)
                 _refuse(what_is_wrong([force], [], state, control, _all(state)))
                 _refuse_never_finite([force], [], [state, *others], control)
     for term in terms:
@@ -70,13 +70,15 @@ def _refuse_never_finite(
     forces: Sequence[Force], terms: Sequence[ElasticTerm], states: Sequence[State], control: Control
 ) -> None:
     """Refuse forces and energies that are finite at none of the states, the second of which is at rest."""
-    found = None
+    problem = None
     for state in states:
-        there = control.replace(clamped_q=state.q)
-        found = what_is_not_finite(forces, terms, states[1], state, there, _all(state))
-        if found is None:
+        control_there = control.replace(clamped_q=state.q)
+        problem = what_is_not_finite(forces, terms, states[1], state, control_there, _all(state))
+        if problem is None:
             return
-    _refuse(f"{found}, and so at every state that was tried (at rest; bent and moving; far away on all sides); {LOOK}")
+    _refuse(
+        f"{problem}, and so at every state that was tried (at rest; bent and moving; far away on all sides); {LOOK}"
+    )
 
 
 def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Control) -> None:
@@ -84,11 +86,11 @@ def _refuse_not_finite_at_rest(term: ElasticTerm, at_rest: State, control: Contr
 
     Forces are not held to that: one may have no direction at rest, or act elsewhere.
     """
-    there = control.replace(clamped_q=at_rest.q)
-    found = what_is_not_finite([], [term], at_rest, at_rest, there, _all(at_rest))
-    if found is not None:
+    control_there = control.replace(clamped_q=at_rest.q)
+    problem = what_is_not_finite([], [term], at_rest, at_rest, control_there, _all(at_rest))
+    if problem is not None:
         raise InputError(
-            f"{found} at rest, where robots begin: {LOOK}; a root or a norm of strains has no derivative where they "
+            f"{problem} at rest, where robots begin: {LOOK}; a root or a norm of strains has no derivative where they "
             "are zero, sqrt(x**2 + eps**2) - eps has one"
         )
 

@@ -97,9 +97,9 @@ def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None
 
 def _refuse_collapsed(where: str, body: Body, positions: Tensor) -> None:
     """Refuse edges of length zero at positions (B, N, 3), as they have no direction."""
-    found = collapsed_edge(body, positions)
-    if found is not None:
-        robot, start, end = found
+    edge = collapsed_edge(body, positions)
+    if edge is not None:
+        robot, start, end = edge
         raise InputError(f"{where}: nodes {start} and {end} of robot {robot} are in one place, and an edge joins them")
 
 
@@ -195,24 +195,24 @@ def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor
     return vector.expand(state.batch, 3)
 
 
-def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, own: int | None) -> int:
-    """Return the number of robots: `batch`, or else that of q, velocity or the model's parameters (`own`), or 1."""
+def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, of_model: int | None) -> int:
+    """Return the number of robots: `batch`, or else that of q, velocity or the model's constants (`of_model`), or 1."""
     if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
         raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
-    given = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
-    number = int(batch) if isinstance(batch, int | np.integer) else max([*given, own or 1])
-    for other in given - {number}:
+    batches = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
+    number = int(batch) if isinstance(batch, int | np.integer) else max([*batches, of_model or 1])
+    for other in batches - {number}:
         raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
     return number
 
 
 def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
     """Refuse a start at which a gap to a barrier is closed, or so small that only rounding keeps it open."""
-    found = closed_gap(contact, state)
-    if found is not None:
+    gap = closed_gap(contact, state)
+    if gap is not None:
         raise InputError(
-            f"robot {found.robot}, {found.where}: the gap to {found.of} is {found.gap:.3g} m, and contact by Barrier "
-            f"needs a gap there from the start, of more than {found.least:.3g} m (a millionth of its tolerance, and "
+            f"robot {gap.robot}, {gap.where}: the gap to {gap.of} is {gap.gap:.3g} m, and contact by Barrier "
+            f"needs a gap there from the start, of more than {gap.least:.3g} m (a millionth of its tolerance, and "
             f"what coordinates in {state.q.dtype} can tell); move it away, or take Penalty"
         )
 

@@ -18,7 +18,7 @@ from torchdismech.contact.law import ContactLaw
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.model.differences import same
-from torchdismech.model.user_code import another_dtype, called, holds_users_code, not_deterministic
+from torchdismech.model.user_code import another_dtype, force_label, holds_users_code, not_deterministic
 from torchdismech.origin import class_name
 from torchdismech.values import leading
 
@@ -48,7 +48,7 @@ def refuse_wrong_laws(forces: Sequence[Force], self_contacts: Sequence[SelfConta
     ----------
     robots : number of robots that the model's tensors are given for; None: any number.
     """
-    named = [(called(force), force.law) for force in forces if isinstance(force, Obstacle)]
+    named = [(force_label(force), force.law) for force in forces if isinstance(force, Obstacle)]
     named += [(contact.scope.label, contact.law) for contact in self_contacts]
     for contact, law in named:
         if isinstance(law, ContactLaw) and holds_users_code(law.response):
@@ -76,17 +76,17 @@ def _refuse_wrong_law(law: ContactLaw, name: str) -> None:
 def _refuse_other_results(response: Potential, name: str) -> None:
     """Refuse a law whose results have a wrong shape or dtype, change from call to call, or depend on other contacts."""
     k, t = _constants(response)
-    gaps = t * t.new_tensor((*_allowed(response), *APART))
-    found = _evaluated(response, gaps, k, t, name)
+    gaps = t * t.new_tensor((*_gaps_of_finite_values(response), *APART))
+    values = _evaluated(response, gaps, k, t, name)
     again = _evaluated(response, gaps, k, t, name)
-    if not all(map(same, found, again)):
+    if not all(map(same, values, again)):
         raise InputError(not_deterministic(name))
     # a selection of the gaps in one dimension, as contact between a robot's parts evaluates them
-    some = [x.expand_as(gaps).reshape(-1)[1::2] for x in (gaps, k, t)]
-    for whole, part in zip(found, _evaluated(response, some[0], some[1], some[2], name), strict=True):
-        expected = whole.reshape(-1)[1::2]
+    selected = [x.expand_as(gaps).reshape(-1)[1::2] for x in (gaps, k, t)]
+    for value, part in zip(values, _evaluated(response, selected[0], selected[1], selected[2], name), strict=True):
+        expected = value.reshape(-1)[1::2]
         # vectorised code may round differently for another number of gaps
-        near = (part - expected).abs() <= 1e3 * torch.finfo(gaps.dtype).eps * whole.abs().nan_to_num(0, 0, 0).max()
+        near = (part - expected).abs() <= 1e3 * torch.finfo(gaps.dtype).eps * value.abs().nan_to_num(0, 0, 0).max()
         if not bool((near | ~expected.isfinite()).all()):
             raise InputError(
                 f"{name}: what it gives of a contact depends on which others it is evaluated with; expected operations "
@@ -97,34 +97,34 @@ def _refuse_other_results(response: Potential, name: str) -> None:
 def _evaluated(response: Potential, gap: Tensor, stiffness: Tensor, tolerance: Tensor, name: str) -> Values:
     """Return energy, slope and curvature at gaps; refuse results that are no tensors of the gaps' shape and dtype."""
     shapes = f"gaps of shape {tuple(gap.shape)}"
-    energy = _called(lambda: response.energy(gap, stiffness, tolerance), f"{name}: energy() at {shapes}")
-    slopes = _called(lambda: response.derivatives(gap, stiffness, tolerance), f"{name}: derivatives() at {shapes}")
+    energy = _result_of(lambda: response.energy(gap, stiffness, tolerance), f"{name}: energy() at {shapes}")
+    slopes = _result_of(lambda: response.derivatives(gap, stiffness, tolerance), f"{name}: derivatives() at {shapes}")
     return (
-        *_alike((energy,), gap, f"{name}: energy()", "phi"),
-        *_alike(slopes, gap, f"{name}: derivatives()", "dphi/dd and d2phi/dd2"),
+        *_checked_results((energy,), gap, f"{name}: energy()", "phi"),
+        *_checked_results(slopes, gap, f"{name}: derivatives()", "dphi/dd and d2phi/dd2"),
     )
 
 
-def _called(function: Callable[[], Any], name: str) -> Any:
+def _result_of(function: Callable[[], Any], name: str) -> Any:
     try:
         return function()
     except Exception as error:
         raise InputError(f"{name} cannot be evaluated: {type(error).__name__}: {error}") from error
 
 
-def _alike(found: Any, like: Tensor, name: str, what: str) -> Values:
+def _checked_results(result: Any, like: Tensor, name: str, what: str) -> Values:
     """Return a method's result as a tuple; refuse it unless it is the tensors that `what` names, shaped like `like`."""
     count, shape = len(what.split(" and ")), tuple(like.shape)
     expected = f"{name}: expected {what}, {'' if count == 1 else 'a pair, each '}a tensor of shape {shape}, as given"
-    if not isinstance(found, tuple | list) or len(found) != count or not all(isinstance(x, Tensor) for x in found):
-        kinds = [type(x).__name__ for x in found] if isinstance(found, tuple | list) else type(found).__name__
+    if not isinstance(result, tuple | list) or len(result) != count or not all(isinstance(x, Tensor) for x in result):
+        kinds = [type(x).__name__ for x in result] if isinstance(result, tuple | list) else type(result).__name__
         raise InputError(f"{expected}; got {kinds}")
-    for part in found:
+    for part in result:
         if tuple(part.shape) != shape:
-            raise InputError(f"{expected}; got the shapes {[tuple(x.shape) for x in found]}")
+            raise InputError(f"{expected}; got the shapes {[tuple(x.shape) for x in result]}")
         if part.dtype != like.dtype:
             raise InputError(another_dtype(name, part, like))
-    return tuple(found)
+    return tuple(result)
 
 
 # ---- the potential -------------------------------------------------------------------------------------------------
@@ -137,14 +137,14 @@ def _refuse_wrong_potential(response: Potential, name: str) -> None:
     def at(gap: Tensor) -> Values:
         return _evaluated(response, gap, k, t, name)
 
-    gap, step = t * t.new_tensor(_allowed(response)), STEP * t
+    gap, step = t * t.new_tensor(_gaps_of_finite_values(response)), STEP * t
     here, behind, ahead = at(gap), at(gap - step), at(gap + step)
     _refuse_not_finite(here, gap, name)
     methods = ("energy()", "dphi/dd", "d2phi/dd2")
     for order in (1, 2):
         before, value, after = (values[order - 1] for values in (behind, here, ahead))
         sides = (value - before) / step, (after - value) / step
-        place = _off(here[order], *sides, value.abs() * ROUNDED / t)
+        place = _first_wrong(here[order], *sides, value.abs() * ROUNDED / t)
         if place is not None:
             raise InputError(
                 f"{name}: derivatives(): {methods[order]} is not the derivative of {methods[order - 1]}: at a gap of "
@@ -155,8 +155,8 @@ def _refuse_wrong_potential(response: Potential, name: str) -> None:
     _refuse_without_nan(at(t * t.new_tensor([torch.nan])), name)
 
 
-def _refuse_not_finite(found: Values, gap: Tensor, name: str) -> None:
-    for what, value in zip(("phi", "dphi/dd", "d2phi/dd2"), found, strict=True):
+def _refuse_not_finite(values: Values, gap: Tensor, name: str) -> None:
+    for what, value in zip(("phi", "dphi/dd", "d2phi/dd2"), values, strict=True):
         if not bool(value.isfinite().all()):
             place = tuple((~value.isfinite()).nonzero()[0].tolist())
             cure = "; a law that is infinite from zero down says `feasible_only = True`" if gap[place] <= 0 else ""
@@ -178,8 +178,8 @@ def _refuse_beyond(at: Callable[[Tensor], Values], near: Values, t: Tensor, name
             )
 
 
-def _refuse_without_nan(found: Values, name: str) -> None:
-    for what, value in zip(("phi", "dphi/dd"), found[:2], strict=True):  # d2phi/dd2 may be a constant, also for NaN
+def _refuse_without_nan(values: Values, name: str) -> None:
+    for what, value in zip(("phi", "dphi/dd"), values[:2], strict=True):  # d2phi/dd2 may be a constant, also for NaN
         if bool(value.isfinite().any()):
             raise InputError(
                 f"{name}: {what} of a gap that is NaN is {float(value.reshape(-1)[0]):.4g}, so that a robot whose "
@@ -208,7 +208,7 @@ def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str
         )
     creeping = _slipping(response, CREEP * slip, slip, name)[0]  # at rest both have to be the slope of gamma
     for what, at_rest in (("gamma(v)/v", ratio[:, :1]), ("dgamma/dv", rise[:, :1])):
-        place = _off(at_rest, creeping, creeping, 0 * creeping)
+        place = _first_wrong(at_rest, creeping, creeping, 0 * creeping)
         if place is not None:
             raise InputError(
                 f"{name}: {what} at rest is {float(at_rest[place]):.6g} s/m; expected what gamma(v)/v is close to "
@@ -217,7 +217,7 @@ def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str
     speed, rise = speed[:, 1:], rise[:, 1:]
     behind, here, ahead = gamma(speed - step), gamma(speed), gamma(speed + step)
     sides = (here - behind) / step, (ahead - here) / step
-    place = _off(rise, *sides, here.abs() * ROUNDED / slip)
+    place = _first_wrong(rise, *sides, here.abs() * ROUNDED / slip)
     if place is not None:
         raise InputError(
             f"{name}: gamma(v)/v and dgamma/dv are not of one gamma: at {float(speed[place]):.4g} m/s dgamma/dv is "
@@ -227,14 +227,14 @@ def _refuse_wrong_slipping(response: Potential, slip_velocity: Tensor, name: str
 
 def _slipping(response: Potential, speed: Tensor, slip: Tensor, name: str) -> Values:
     """Return gamma(v)/v and dgamma/dv at speeds; refuse results that are no tensors of the speeds' shape and dtype."""
-    found = _called(lambda: response.slipping(speed, slip), f"{name} at speeds of shape {tuple(speed.shape)}")
-    return _alike(found, speed, name, "gamma(v)/v and dgamma/dv")
+    results = _result_of(lambda: response.slipping(speed, slip), f"{name} at speeds of shape {tuple(speed.shape)}")
+    return _checked_results(results, speed, name, "gamma(v)/v and dgamma/dv")
 
 
 # ---- shared --------------------------------------------------------------------------------------------------------
 
 
-def _allowed(response: Potential) -> tuple[float, ...]:
+def _gaps_of_finite_values(response: Potential) -> tuple[float, ...]:
     """Return the gaps, over the tolerance, at which a law has to be finite."""
     return ABOVE_ZERO if response.feasible_only else (*BELOW_ZERO, *ABOVE_ZERO)
 
@@ -250,13 +250,13 @@ def _by_robot(constant: Tensor) -> Tensor:
     return constant.detach().reshape(-1, 1)
 
 
-def _off(found: Tensor, behind: Tensor, ahead: Tensor, rounded: Tensor) -> tuple[int, ...] | None:
+def _first_wrong(derivative: Tensor, behind: Tensor, ahead: Tensor, rounded: Tensor) -> tuple[int, ...] | None:
     """Return the first index at which derivatives are off the differences to both sides; between these they are right.
 
     So a kink, where the differences disagree, is no error.
     """
     between, apart = 0.5 * (behind + ahead), 0.5 * (ahead - behind).abs()
-    return _first(~((found - between).abs() <= OFF * between.abs() + apart + 10 * rounded))
+    return _first(~((derivative - between).abs() <= OFF * between.abs() + apart + 10 * rounded))
 
 
 def _middle(sides: tuple[Tensor, Tensor], place: tuple[int, ...]) -> float:

@@ -149,13 +149,13 @@ class Mechanics:
         """Return the constants of each elastic term in a step, then of each load over stencils; see `start`."""
         strains = [partial(self.layout.elastic.elastic_strains, k) for k in range(len(self.terms))]
         acting = zip(self.terms, strains, strict=True)
-        constants = [term.constants(state, control, elapsed, equilibrium, found, rate) for term, found in acting]
-        for own in constants:
-            own.plane = self.plane
+        constants = [term.constants(state, control, elapsed, equilibrium, strain, rate) for term, strain in acting]
+        for of_term in constants:
+            of_term.plane = self.plane
         for load in self.loads_by_stencils:
-            given = load.term_constants(state, control, elapsed)
+            of_load = load.term_constants(state, control, elapsed)
             whole = isinstance(load_factor, float) and load_factor == 1
-            constants.append(given if whole else dataclasses.replace(given, measure=load_factor * given.measure))
+            constants.append(of_load if whole else dataclasses.replace(of_load, measure=load_factor * of_load.measure))
         return constants
 
     def held_force(self, state: State, control: Control) -> Tensor:
@@ -249,10 +249,10 @@ class Mechanics:
             force = force + loads
         if start.pairs is None:
             return force, values
-        touching, values = start.pairs.force_and_values(
+        contact_force, values = start.pairs.force_and_values(
             self.self_contacts, q, velocity, values, gains.position, gains.velocity
         )
-        return force + touching, values
+        return force + contact_force, values
 
     def _subtract_load_derivatives(
         self, values: Tensor, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor, gains: tuple
@@ -289,12 +289,12 @@ class Mechanics:
         """
         if start.state.internal is None:
             return None
-        transposed, found = q.t().contiguous(), []
+        transposed, variables = q.t().contiguous(), []
         for k, (term, constants) in enumerate(zip(self.terms, start.constants, strict=False)):
             if constants.internal:
                 strain = self.layout.elastic.elastic_strains(k, transposed, constants)
-                found += term.updated(strain, constants, elapsed)
-        return torch.cat(found).t().contiguous()
+                variables += term.updated(strain, constants, elapsed)
+        return torch.cat(variables).t().contiguous()
 
     # ---- potentials --------------------------------------------------------------------------------------------
 
@@ -303,8 +303,8 @@ class Mechanics:
 
         With `at_rest`, drag is left out, since it is zero there.
         """
-        felt = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
-        return self.self_contacts.symmetric and all(force.conservative for force in felt)
+        acting = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
+        return self.self_contacts.symmetric and all(force.conservative for force in acting)
 
     def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the potential (B,) [J] of forces that change with q: elastic, dissipation, contact, loads."""
@@ -345,24 +345,24 @@ class Mechanics:
         """Return the energies, each (B,) [J]: kinetic, of elastic terms by part, of magnets, and of obstacles."""
         transposed = state.q.t().contiguous()
         momentum = self.inertia.times(state.velocity)
-        found = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
+        by_name = {"kinetic": 0.5 * (momentum * state.velocity).sum(1)}
         for which, constants in enumerate(self.term_constants(state, control, None)):
-            found.update(self.layout.elastic.energies(which, transposed, constants))
+            by_name.update(self.layout.elastic.energies(which, transposed, constants))
         for force in self.forces:
             if isinstance(force, Obstacle):
-                found[force.name] = force.potential(state, control)
-        return found
+                by_name[force.name] = force.potential(state, control)
+        return by_name
 
     def strains(self, state: State, control: Control, names: Container[str] | None = None) -> dict[str, Tensor]:
         """Return the strains (B, stencils) of elastic terms by name; `names` selects terms, by default all."""
         transposed = state.q.t().contiguous()
-        found: dict[str, Tensor] = {}
+        by_name: dict[str, Tensor] = {}
         for which, term in enumerate(self.terms):
             if names is None or term.name in names:
                 constants = term.constants(state, control)
                 values = self.layout.elastic.strains(which, transposed, constants)
-                found |= {name: value.t() for name, value in values.items()}
-        return found
+                by_name |= {name: value.t() for name, value in values.items()}
+        return by_name
 
     # ---- compilation -------------------------------------------------------------------------------------------
 

@@ -238,14 +238,14 @@ class Model(CheckedModel):
     @property
     def batch(self) -> int | None:
         """Number of robots that the parameters are given for; None where they serve any number."""
-        found = places_by_batch_size(self)
-        if len(found) > 1:
-            constants.refuse_unlike_batches(found, self.places)
-        return max(found, default=None)
+        sizes = places_by_batch_size(self)
+        if len(sizes) > 1:
+            constants.raise_unlike_batches(sizes, self.places)
+        return max(sizes, default=None)
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of what the model holds, the same object as before unless something has changed since."""
-        if self._snapshot is None or not self._snapshot.shows(self):
+        if self._snapshot is None or not self._snapshot.is_current(self):
             self._snapshot = Snapshot(self, "_snapshot")
         return self._snapshot
 
@@ -298,12 +298,12 @@ class Model(CheckedModel):
         with self.lock:
             if size == state.batch:
                 return function(state, control)
-            found = []
+            parts = []
             for values, states, controls in self.parts(state, control, size):
                 with values.in_place():
-                    found.append(function(states, controls))
-        found[-1] = {name: value[-state.batch % size :] for name, value in found[-1].items()}
-        return {name: torch.cat([part[name] for part in found]) for name in found[0]}
+                    parts.append(function(states, controls))
+        parts[-1] = {name: value[-state.batch % size :] for name, value in parts[-1].items()}
+        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     # ---- states ------------------------------------------------------------------------------------------------
 
@@ -401,10 +401,10 @@ class Model(CheckedModel):
         with self.lock, self.compilation.paused(), self._checked_values(state, control).in_place():
             if self.contact.needs_feasible_iterates:
                 refuse_closed_gaps(self.contact, state)
-            found = self._by_parts(self._force_at, state, control)
-            acceleration = self.mechanics.inertia.solved(found["force"], self.unknowns)
+            rates_and_forces = self._by_parts(self._force_at, state, control)
+            acceleration = self.mechanics.inertia.solved(rates_and_forces["force"], self.unknowns)
         # contiguous as after a step, as code is compiled for one memory layout
-        return state.replace(velocity=found["velocity"].contiguous(), acceleration=acceleration.contiguous())
+        return state.replace(velocity=rates_and_forces["velocity"].contiguous(), acceleration=acceleration.contiguous())
 
     @property
     def rest_poses(self) -> Tensor:
@@ -438,7 +438,7 @@ class Model(CheckedModel):
         """
         control = control_of(control)
         self.check_batch(state, control)
-        return self.mechanics.start(state, control, elapsed, pairs or self.contact.touching(state.q))
+        return self.mechanics.start(state, control, elapsed, pairs or self.contact.may_touch_at(state.q))
 
     def _checked_values(self, state: State, control: Control, snapshot: Snapshot | None = None) -> Values:
         """Return the `Values` that a control sets, after a check that state and control fit."""
@@ -447,7 +447,7 @@ class Model(CheckedModel):
 
     def _force_at(self, state: State, control: Control) -> dict[str, Tensor]:
         velocity = with_balanced_rates(self.mechanics, self.unknowns, self.solvers, state, control)
-        moving, pairs = state.replace(velocity=velocity), self.contact.touching(state.q)
+        moving, pairs = state.replace(velocity=velocity), self.contact.may_touch_at(state.q)
         start = self.mechanics.start(moving, control, None, pairs, rate=PresentRate())
         return {"force": self.mechanics.force(start, state.q, velocity, state.time), "velocity": velocity}
 
@@ -465,8 +465,12 @@ class Model(CheckedModel):
         """
         control = control_of(control)
         with self.lock, self._checked_values(state, control, snapshot := self.snapshot()).in_place():
-            found = None if control.values else self._recorded_energies.found(state, control, snapshot)
-            return self._by_parts(self._energies, state, control) if found is None else self._with_pairs(found, state)
+            recorded = None if control.values else self._recorded_energies.replayed(state, control, snapshot)
+            return (
+                self._by_parts(self._energies, state, control)
+                if recorded is None
+                else self._with_pairs(recorded, state)
+            )
 
     @property
     def has_own_energies(self) -> bool:
@@ -493,11 +497,11 @@ class Model(CheckedModel):
     def _energies(self, state: State, control: Control) -> dict[str, Tensor]:
         return self._with_pairs(self.mechanics.energies(state, control), state)
 
-    def _with_pairs(self, found: dict[str, Tensor], state: State) -> dict[str, Tensor]:
+    def _with_pairs(self, energies: dict[str, Tensor], state: State) -> dict[str, Tensor]:
         """Return the energies plus those of contact between the robot's parts; warn of rods that twist too far."""
         warn_of_twist(self.terms, state)
-        pairs = self.contact.touching(state.q)
-        return found if pairs is None else found | self.self_contacts.energies(pairs.listed, state.q)
+        pairs = self.contact.may_touch_at(state.q)
+        return energies if pairs is None else energies | self.self_contacts.energies(pairs.listed, state.q)
 
     def appearance(self) -> Appearance:
         """Return how the robots look beside their nodes: sections of rods, and obstacles."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.elastic import ElasticTerm
 from torchdismech.forces import Force
 from torchdismech.forces.dependence import products
-from torchdismech.model.user_code import called, holds_users_code, name_of
+from torchdismech.model.user_code import force_label, holds_users_code, term_label
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import finite_rows
 
@@ -33,22 +33,22 @@ def what_is_not_finite(
     """
     rows = rows & finite_rows([state.q, state.velocity, state.time])
     for force in forces:
-        if found := _not_finite_force(force, state, control, rows):
-            return found
+        if problem := _not_finite_force(force, state, control, rows):
+            return problem
     for term in terms:
-        if found := _not_finite_term(term, before, state, control, rows):
-            return found
+        if problem := _not_finite_term(term, before, state, control, rows):
+            return problem
     return None
 
 
 def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor) -> str | None:
     """Return which number of a force or its derivatives is not finite for the robots in `rows` (B,), or None."""
-    name, value = called(force), force(state, control)
+    name, value = force_label(force), force(state, control)
     if value.shape != state.q.shape:  # a fault that `faults` reports
         return None
     if bool((off := ~torch.isfinite(value) & rows[:, None]).any()):
         robot, dof = off.nonzero()[0].tolist()
-        return f"{name}: its force on {_said_of_dof(state, dof)} is {float(value[robot, dof])}"
+        return f"{name}: its force on {_dof_label(state, dof)} is {float(value[robot, dof])}"
     if not force.varies:
         return None
     blocks, derivatives = force.blocks(), force.derivatives(state, control)
@@ -57,13 +57,13 @@ def _not_finite_force(force: Force, state: State, control: Control, rows: Tensor
         for slope, by in zip(slopes, ("position", "velocity"), strict=True):
             if bool((off := ~torch.isfinite(slope) & rows[:, None]).any()):
                 dof = int(off.nonzero()[0, 1])
-                return f"{name}: its derivative by the {by} of {_said_of_dof(state, dof)} is not finite"
+                return f"{name}: its derivative by the {by} of {_dof_label(state, dof)} is not finite"
     return None
 
 
 def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Control, rows: Tensor) -> str | None:
     """Return which number of a term or its derivatives is not finite for the robots in `rows` (B,), or None."""
-    name, q, constants = name_of(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
+    name, q, constants = term_label(term), state.q.t().contiguous(), term.constants(before, control, 1.0)
     sound = torch.isfinite(torch.stack(term.elastic_strains(q, constants))).all(0)
     if holds_users_code(term.stencil) and not bool(sound[:, rows].all()):
         return f"{name}: its strains are not finite"
@@ -78,7 +78,7 @@ def _not_finite_term(term: ElasticTerm, before: State, state: State, control: Co
     return None
 
 
-def _said_of_dof(state: State, dof: int) -> str:
+def _dof_label(state: State, dof: int) -> str:
     """Return the name of a dof in messages."""
     first = 3 * state.n_nodes
     if dof < first:

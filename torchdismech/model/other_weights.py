@@ -20,19 +20,19 @@ def other_weights(module: nn.Module) -> dict[Place, Tensor]:
     A tensor that stands in two places gets one replacement, and bounded tensors do not become negative.
     """
     generator = torch.Generator().manual_seed(1)
-    made: dict[int, Tensor] = {}
-    found: dict[Place, Tensor] = {}
+    replacements: dict[int, Tensor] = {}
+    by_place: dict[Place, Tensor] = {}
     for part in every_module(module):
         bounded = {*getattr(part, "not_negative", ()), *getattr(part, "positive", ())}
         for name, weight in part._parameters.items():
             if weight is None or not weight.requires_grad:
                 continue
-            if id(weight) not in made:
+            if id(weight) not in replacements:
                 noise = torch.randn(weight.shape, generator=generator, dtype=torch.float64, device="cpu").to(weight)
                 other = weight.detach() + 0.1 * noise
-                made[id(weight)] = other.abs() if name in bounded else other
-            found[part, name] = made[id(weight)]
-    return found
+                replacements[id(weight)] = other.abs() if name in bounded else other
+            by_place[part, name] = replacements[id(weight)]
+    return by_place
 
 
 @contextmanager

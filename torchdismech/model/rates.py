@@ -38,18 +38,18 @@ def with_balanced_rates(
         return state.velocity
 
     def torque(velocity: Tensor) -> Tensor:
-        return unknowns.picked(_force(mechanics, state.replace(velocity=velocity), control))
+        return unknowns.of_dofs(_force(mechanics, state.replace(velocity=velocity), control))
 
     def turned(velocity: Tensor, change: Tensor) -> Tensor:
-        return velocity + unknowns.expand(change, torch.zeros_like(velocity))
+        return velocity + unknowns.into_dofs(change, torch.zeros_like(velocity))
 
     solver, velocity = solvers.of(state.batch), state.velocity
     with torch.no_grad():
         for _ in range(ROUNDS):
             factor, damped = _damping(mechanics, solver, state.replace(velocity=velocity), control)
-            left = torch.where(damped, torque(velocity), 0.0)
-            change = factor.solve(left)
-            before, fraction = left.norm(dim=1), torch.ones_like(left[:, :1])
+            unbalanced = torch.where(damped, torque(velocity), 0.0)
+            change = factor.solve(unbalanced)
+            before, fraction = unbalanced.norm(dim=1), torch.ones_like(unbalanced[:, :1])
             for _ in range(HALVINGS):
                 after = torch.where(damped, torque(turned(velocity, fraction * change)), 0.0).norm(dim=1)
                 far = after[:, None] > (1 - 0.5 * fraction) * before[:, None]
@@ -59,14 +59,14 @@ def with_balanced_rates(
             velocity = turned(velocity, fraction * change)
             if not bool((after < FALLS * before).any()):
                 break
-    found = unknowns.where_algebraic(velocity, state.velocity)
+    balanced = unknowns.where_algebraic(velocity, state.velocity)
     if not torch.is_grad_enabled():
-        return found
-    left = torch.where(damped, torque(found), 0.0)
+        return balanced
+    unbalanced = torch.where(damped, torque(balanced), 0.0)
     return (
-        turned(found, solved_at_root(factor.solve, partial(factor.solve, transpose=True), left))
-        if left.requires_grad
-        else found
+        turned(balanced, solved_at_root(factor.solve, partial(factor.solve, transpose=True), unbalanced))
+        if unbalanced.requires_grad
+        else balanced
     )
 
 
@@ -89,9 +89,9 @@ def _matrix(mechanics: Mechanics, state: State, control: Control, time: float) -
 def _damping(mechanics: Mechanics, solver: Solver, state: State, control: Control) -> tuple[Factor, Tensor]:
     """Return the factor of the damping matrix of angles without inertia, and which unknowns (B, n_free) it damps."""
     # the matrix over 1 s contains the whole damping, that over 2 s half of it; all else is the same in both
-    whole, half = (_matrix(mechanics, state, control, time) for time in (1.0, 2.0))
-    damping, diagonal = 2 * (whole - half), solver.diagonal(whole.device)
-    rounding = RESTS * torch.finfo(damping.dtype).eps * whole[diagonal].abs()
+    with_damping, with_half = (_matrix(mechanics, state, control, time) for time in (1.0, 2.0))
+    damping, diagonal = 2 * (with_damping - with_half), solver.diagonal(with_damping.device)
+    rounding = RESTS * torch.finfo(damping.dtype).eps * with_damping[diagonal].abs()
     between = mechanics.layout.between_algebraic
     damped = between[diagonal] & (damping[diagonal] > rounding)
     damping = torch.where(between, damping, 0.0)

@@ -29,7 +29,7 @@ class RecordedEnergies:
         self._replays = Replays()
         self._names: list[str] = []  # the same for all states of a model
 
-    def found(self, state: State, control: Control, snapshot: Snapshot) -> dict[str, Tensor] | None:
+    def replayed(self, state: State, control: Control, snapshot: Snapshot) -> dict[str, Tensor] | None:
         """Return the energies, each (B,) [J], by name; None without a recording: torch has to evaluate them.
 
         Parameters
@@ -45,10 +45,10 @@ class RecordedEnergies:
             self._names = [*energies]
             return [torch.stack([*energies.values()])]
 
-        given = [*state.fields(), *controls.values()]
+        inputs = [*state.fields(), *controls.values()]
         kind = (state.kind, *((name, value.shape) for name, value in controls.items()))
-        found = self._replays.found(stacked, given, kind, (snapshot,), self.evaluated)
-        return None if found is None else dict(zip(self._names, found[0].unbind(), strict=True))
+        outputs = self._replays.replayed(stacked, inputs, kind, (snapshot,), self.evaluated)
+        return None if outputs is None else dict(zip(self._names, outputs[0].unbind(), strict=True))
 
     def evaluated(self) -> Iterable[nn.Module]:
         """Return the modules whose code is evaluated: elastic terms, and obstacles for the energy of contact."""

@@ -79,9 +79,9 @@ class ReducedModel(nn.Module):
         for name in self.per_robot:
             names.setdefault(getattr(self, name).dtype, []).append(name)
         if len(names) > 1:
-            found = "; ".join(f"{', '.join(which)} in {dtype}" for dtype, which in names.items())
+            dtypes = "; ".join(f"{', '.join(which)} in {dtype}" for dtype, which in names.items())
             raise InputError(
-                f"{type(self).__name__}: expected all constants in one dtype, got {found}. Numbers and lists are "
+                f"{type(self).__name__}: expected all constants in one dtype, got {dtypes}. Numbers and lists are "
                 "torch.float64: give tensors as tensor.double(), and for single precision take model.float() afterwards"
             )
 

@@ -17,7 +17,8 @@ __all__ = ["refuse_unregistered", "unregistered"]
 NOT_REGISTERED = "register it (nn.Parameter, register_buffer, nn.ModuleList) to have gradients pass through steps"
 
 
-_made_anew: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()  # known counts of leaves that are made anew
+# known numbers of leaves that evaluations make for themselves
+_fresh_leaf_counts: WeakKeyDictionary[nn.Module, set[int]] = WeakKeyDictionary()
 
 
 def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor], again: Callable[[], Tensor]) -> None:
@@ -32,19 +33,21 @@ def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]
     known : other tensors that the value may depend on.
     again : evaluates the value once more; called only if there are leaves that may be made anew.
     """
-    own = (t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None)
-    registered = [*own, *known]
+    own_tensors = (
+        t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None
+    )
+    registered = [*own_tensors, *known]
     leaves = {id(t) for t in registered}
     inner = {t.grad_fn for t in registered if t.grad_fn is not None}
     others = [leaf for leaf in _leaves(value, inner) if id(leaf) not in leaves]
-    if not others or len(others) in _made_anew.get(model, ()):
+    if not others or len(others) in _fresh_leaf_counts.get(model, ()):
         return
-    there_again = {id(leaf) for leaf in _leaves(again(), inner)}
+    again_there = {id(leaf) for leaf in _leaves(again(), inner)}
     for leaf in others:
-        if id(leaf) in there_again:
+        if id(leaf) in again_there:
             places = list(unregistered(model)) or [f"a tensor of shape {tuple(leaf.shape)}"]
             raise InputError(f"{', '.join(places)}: requires gradients, but is not registered; {NOT_REGISTERED}")
-    _made_anew.setdefault(model, set()).add(len(others))
+    _fresh_leaf_counts.setdefault(model, set()).add(len(others))
 
 
 def _leaves(value: Tensor, inner: set) -> Iterator[Tensor]:

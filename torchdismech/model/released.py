@@ -27,16 +27,16 @@ def released(
     _refuse_another_robot(before, body)
     _refuse_other_laws(before_terms, terms)
     kept = _kept_directions(before, body)
-    found = without_held(state.replace(internal=None), kept)
+    state_without_held = without_held(state.replace(internal=None), kept)
     if state.internal is None:
-        return found
+        return state_without_held
     springs = _without(len(before.springs.nodes) - before.n_held, kept)
     of_springs = {term.name for term in before_terms if isinstance(term.stencil, BendTwistStencil)}
     remembered = [
         value[:, springs] if name.partition(".")[0] in of_springs else value
         for name, value in internal_variables(before_terms, state).items()
     ]
-    return found.replace(internal=torch.cat(remembered, dim=1))
+    return state_without_held.replace(internal=torch.cat(remembered, dim=1))
 
 
 def without_held(state: State, kept: Sequence[int]) -> State:

@@ -32,13 +32,13 @@ class Replays:
     def __init__(self) -> None:
         self._snapshots: tuple[Snapshot, ...] = ()
         self._own = False  # whether the library's own code alone is evaluated
-        self._asked: dict[Hashable, int] = {}  # number of calls of each kind
+        self._calls: dict[Hashable, int] = {}  # number of calls of each kind
         self._tapes: dict[Hashable, _Tape | None] = {}  # None: this kind cannot be recorded
 
-    def found(
+    def replayed(
         self,
         function: Callable[[Sequence[Tensor]], Sequence[Tensor]],
-        given: Sequence[Tensor],
+        tensors: Sequence[Tensor],
         kind: Hashable,
         snapshots: tuple[Snapshot, ...],
         evaluated: Callable[[], Iterable[nn.Module]],
@@ -48,22 +48,22 @@ class Replays:
         Parameters
         ----------
         function : takes the tensors and returns tensors; called here only to record it.
-        given : the tensors, those of robots first.
+        tensors : the tensors, those of robots first.
         kind : key of the recording; has to contain everything that decides what the function does, with the tensors'
             shapes.
         snapshots : of the modules that the function reads.
         evaluated : returns the modules whose code the function runs.
         """
         self._forget_other_modules(snapshots, evaluated)
-        if not self._may_be_recorded(given):
+        if not self._may_be_recorded(tensors):
             return None
         if kind not in self._tapes:
-            self._asked[kind] = self._asked.get(kind, 0) + 1
-            if self._asked[kind] < EVALUATIONS_BEFORE_RECORDING or len(self._tapes) == KINDS_KEPT:
+            self._calls[kind] = self._calls.get(kind, 0) + 1
+            if self._calls[kind] < EVALUATIONS_BEFORE_RECORDING or len(self._tapes) == KINDS_KEPT:
                 return None
-            self._tapes[kind] = _recorded(function, given)
+            self._tapes[kind] = _recorded(function, tensors)
         tape = self._tapes[kind]
-        return None if tape is None else tape.found(given)
+        return None if tape is None else tape.replayed(tensors)
 
     def _forget_other_modules(
         self, snapshots: tuple[Snapshot, ...], evaluated: Callable[[], Iterable[nn.Module]]
@@ -72,26 +72,26 @@ class Replays:
         if snapshots == self._snapshots:  # the same objects
             return
         self._own = all(is_own(module) for owner in evaluated() for module in owner.modules())
-        self._snapshots, self._asked, self._tapes = snapshots, {}, {}
+        self._snapshots, self._calls, self._tapes = snapshots, {}, {}
 
-    def _may_be_recorded(self, given: Sequence[Tensor]) -> bool:
+    def _may_be_recorded(self, tensors: Sequence[Tensor]) -> bool:
         """Return whether a recording may be made or replayed: for numbers on a CPU that need no gradients."""
         differentiated = torch.is_grad_enabled() and any(snapshot.requires_gradients for snapshot in self._snapshots)
         return (
             self._own
             and not (differentiated or in_plain_torch())
             and not any(snapshot.parametrized or snapshot.hooked for snapshot in self._snapshots)
-            and given[0].is_cpu
-            and given[0].numel() <= MAX_NUMBERS
-            and compiled_code_takes(*given)
+            and tensors[0].is_cpu
+            and tensors[0].numel() <= MAX_NUMBERS
+            and compiled_code_takes(*tensors)
             and not (watched() or torch.is_inference_mode_enabled())
             and not torch.nn.modules.module._has_any_global_hook()
         )
 
 
-def _recorded(function: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor]) -> _Tape | None:
+def _recorded(function: Callable[[Sequence[Tensor]], Sequence[Tensor]], tensors: Sequence[Tensor]) -> _Tape | None:
     try:
-        return _Tape(function, given)
+        return _Tape(function, tensors)
     except Unrecordable:  # the function branches on numbers, as for the nearest triangle of a mesh
         return None
 
@@ -99,13 +99,13 @@ def _recorded(function: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: S
 class _Tape:
     """A recording of a function on buffers that are shaped like the given tensors."""
 
-    def __init__(self, function: Callable[[Sequence[Tensor]], Sequence[Tensor]], given: Sequence[Tensor]):
-        self._buffers = StaticBuffers(given)
-        self._buffers.give(given)
-        self._tape = recorded(lambda: function(self._buffers.tensors), given[0].device, None)
+    def __init__(self, function: Callable[[Sequence[Tensor]], Sequence[Tensor]], tensors: Sequence[Tensor]):
+        self._buffers = StaticBuffers(tensors)
+        self._buffers.give(tensors)
+        self._tape = recorded(lambda: function(self._buffers.tensors), tensors[0].device, None)
         self._buffers.read_by(self._tape.reads)
 
-    def found(self, given: Sequence[Tensor]) -> list[Tensor]:
+    def replayed(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the function of the given tensors, by a replay, as copies."""
-        self._buffers.give(given)
+        self._buffers.give(tensors)
         return [tensor.clone() for tensor in self._tape.replay()]

@@ -36,7 +36,7 @@ class Solvers:
     def __init__(self, setting: linear.Setting, body: Body, pattern: Pattern):
         self.name, self.options = linear.named(setting)
         self._body, self._pattern = body, pattern
-        self._made: dict[tuple[torch.device, int], linear.Solver] = {}
+        self._solvers: dict[tuple[torch.device, int], linear.Solver] = {}
         if self.name != "auto":
             self.of(1)  # raises now if the solver does not fit the matrix
 
@@ -45,15 +45,15 @@ class Solvers:
         if self.name != "auto":
             batch = 1  # a named solver is the same for all
         device = self._body.nodes.device
-        pattern, made, before = self._pattern, self._made, {}
+        pattern, solvers, previous = self._pattern, self._solvers, {}
         if pairs is not None:
-            pattern, made, before = pairs.coupling.pattern, pairs.coupling.solvers, pairs.coupling.before
-        if (device, batch) not in made:
+            pattern, solvers, previous = pairs.coupling.pattern, pairs.coupling.solvers, pairs.coupling.solvers_before
+        if (device, batch) not in solvers:
             if self.name == "auto":
                 served = math.inf if pairs is None else COUPLING_SERVES
-                known = chain(made.items(), before.items())
-                like = next((solver for (where, _), solver in known if where == device), None)
-                made[device, batch] = linear.choose(pattern, batch, device, served, like)
+                candidates = chain(solvers.items(), previous.items())
+                like = next((solver for (where, _), solver in candidates if where == device), None)
+                solvers[device, batch] = linear.choose(pattern, batch, device, served, like)
             else:
-                made[device, batch] = linear.make(self.name, pattern, **self.options)
-        return made[device, batch]
+                solvers[device, batch] = linear.make(self.name, pattern, **self.options)
+        return solvers[device, batch]

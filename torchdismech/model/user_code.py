@@ -13,10 +13,10 @@ from torchdismech.values import every_module
 
 __all__ = [
     "another_dtype",
-    "called",
+    "force_label",
     "energies_of",
     "holds_users_code",
-    "name_of",
+    "term_label",
     "not_deterministic",
     "runs_users_code",
     "summed",
@@ -33,12 +33,12 @@ def runs_users_code(module: nn.Module) -> bool:
     return is_of_user(module) or getattr(module, "runs_users_code", False)
 
 
-def called(force: Force) -> str:
+def force_label(force: Force) -> str:
     """Return the name of a force in messages: its class, or for an obstacle its name."""
     return getattr(force, "name_in_messages", class_name(force))
 
 
-def name_of(term: ElasticTerm) -> str:
+def term_label(term: ElasticTerm) -> str:
     """Return the name of a term in messages: the classes in it that users wrote, else that of its energy."""
     own = [class_name(part) for part in (*energies_of(term), *term.laws, term.stencil) if holds_users_code(part)]
     return f"{', '.join(own) or class_name(term.energy)} ({term.name})"
@@ -56,10 +56,10 @@ def summed(energy: Energy | None) -> list[Energy]:
     return [] if energy is None else [energy]
 
 
-def another_dtype(name: str, found: Tensor, expected: Tensor) -> str:
+def another_dtype(name: str, values: Tensor, expected: Tensor) -> str:
     """Return the sentence of a message that a module gives numbers in another dtype than the model's."""
     return (
-        f"{name}: expected numbers in {expected.dtype}, as the model's, got {found.dtype}; make its tensors and "
+        f"{name}: expected numbers in {expected.dtype}, as the model's, got {values.dtype}; make its tensors and "
         f"modules so, as by .to({expected.dtype})"
     )
 

@@ -16,7 +16,7 @@ from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.rows import total
 
-__all__ = ["Body", "Clamp", "PartNames", "Sections", "side_by_side"]
+__all__ = ["Body", "Clamp", "PartNames", "Sections", "concatenated_sizes"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Clamped(nn.Module):
 
 def _held_last(held: Iterable[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Return the indices that clamps hold, each once, and for each the number of the last clamp that holds it."""
-    last = {int(index): number for number, one in enumerate(held) for index in one}
+    last = {int(index): number for number, indices in enumerate(held) for index in indices}
     index, clamp = (
         torch.tensor([*numbers], dtype=torch.long, device="cpu") for numbers in (last.keys(), last.values())
     )
@@ -363,7 +363,7 @@ class Body(nn.Module):
         return total(lengths) / lengths.numel()  # takes half the time of `mean`
 
 
-def side_by_side(*parts: Tensor) -> Tensor:
+def concatenated_sizes(*parts: Tensor) -> Tensor:
     """Return sizes (..., n_k) concatenated to (..., sum n_k), after broadcasting their leading robot dimensions."""
     leading = max((part.shape[:-1] for part in parts), key=lambda shape: (len(shape), *shape))
     return torch.cat([part.expand(*leading, part.shape[-1]) for part in parts], dim=-1)

@@ -19,7 +19,7 @@ from torchdismech.sparse import Pattern, Scatter
 __all__ = ["Inertia"]
 
 CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so that 40 already reach rounding
-LEFT = 1e-14  # relative tolerance of conjugate gradients where the condition number depends on the robot
+CG_TOLERANCE = 1e-14  # relative tolerance of conjugate gradients where the condition number depends on the robot
 
 
 class Inertia(nn.Module):
@@ -116,15 +116,15 @@ class Inertia(nn.Module):
         ratio = torch.where(mass > 0, added / mass, 0.0).amax()
         # M is between mass and mass + 2 added; the factor 5 is the condition number of consistent masses
         condition = 5 * (1 + 2 * float(ratio.detach()))
-        return mass + added, math.ceil(0.5 * math.sqrt(condition) * math.log(2 / LEFT))
+        return mass + added, math.ceil(0.5 * math.sqrt(condition) * math.log(2 / CG_TOLERANCE))
 
     def solved(self, force: Tensor, unknowns: Unknowns) -> Tensor:
         """Return the acceleration (B, n) of unknowns with inertia under a force (B, n); zero in all other dofs."""
         moves, slides = unknowns.free & ~unknowns.algebraic, unknowns.slides
 
         def moving(vector: Tensor) -> Tensor:
-            own = torch.where(moves, vector, 0.0)
-            return own if slides.none else slides.joined(own, 0.0)
+            free_part = torch.where(moves, vector, 0.0)
+            return free_part if slides.none else slides.projected(free_part, 0.0)
 
         if self.diagonal:
             return moving(force / torch.where(moves, self.mass, 1.0))
@@ -135,7 +135,7 @@ class Inertia(nn.Module):
         direction = residual / mass
         slope = first = (residual * direction).sum(1, keepdim=True)
         for _ in range(iterations):
-            if may_stop and bool((slope <= LEFT**2 * first).all()):
+            if may_stop and bool((slope <= CG_TOLERANCE**2 * first).all()):
                 break
             image = self.times(direction)
             length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)

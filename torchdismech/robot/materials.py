@@ -82,8 +82,8 @@ class Material:
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
         relaxation = numbers(self.relaxation_time, "Material.relaxation_time").to(youngs.dtype)
-        for name, given in (("poisson", poisson), ("relaxation_time", relaxation)):
-            refuse_no_robots(given, f"Material.{name}")
+        for name, value in (("poisson", poisson), ("relaxation_time", relaxation)):
+            refuse_no_robots(value, f"Material.{name}")
         if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):
             raise InputError(
                 f"Material.relaxation_time: expected a finite number from 0 up, got {self.relaxation_time}"
@@ -97,15 +97,15 @@ def refuse_unlike_shapes(
     parts: Sequence[Circle | Rectangle | Material], stiffness: Mapping[str, Number], **more: Number | None
 ) -> None:
     """Refuse sections, materials and other constants that are for different numbers of robots or elements."""
-    given: dict[str, Number | None] = {**{f"stiffness.{name}": value for name, value in stiffness.items()}, **more}
+    values: dict[str, Number | None] = {**{f"stiffness.{name}": value for name, value in stiffness.items()}, **more}
     for part in parts:
-        given |= {f"{type(part).__name__}.{field.name}": getattr(part, field.name) for field in fields(part)}
-    shapes = {name: tuple(np.shape(value)) for name, value in given.items() if value is not None}
+        values |= {f"{type(part).__name__}.{field.name}": getattr(part, field.name) for field in fields(part)}
+    shapes = {name: tuple(np.shape(value)) for name, value in values.items() if value is not None}
     try:
         np.broadcast_shapes(*shapes.values())  # torch's imports sympy, which takes a third of a second
     except ValueError:
-        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if math.prod(shape) > 1)
+        texts = ", ".join(f"{name} {shape}" for name, shape in shapes.items() if math.prod(shape) > 1)
         raise InputError(
-            f"{told}: these shapes do not go together; expected one number each, (elements,), (robots, 1) or "
+            f"{texts}: these shapes do not go together; expected one number each, (elements,), (robots, 1) or "
             "(robots, elements), of the same robots and elements"
         ) from None

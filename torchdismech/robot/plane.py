@@ -65,14 +65,14 @@ def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Ten
         out of the plane are left out of the formulas.
     alignments : angles between frames that meet, which must be zero, too.
     """
-    q, tangent, director, twist = read = state.q, state.tangent, state.director, state.reference_twist
-    looks = function_of("plane_of", q.dtype)
-    if looks is None or not all(map(_plain, read)):
+    q, tangent, director, twist = tensors = state.q, state.tangent, state.director, state.reference_twist
+    function = function_of("plane_of", q.dtype)
+    if function is None or not all(map(_is_readable, tensors)):
         return None
     (robots, dofs), angles = q.shape, director.shape[1]
     sizes = robots, dofs, (dofs - angles) // 3 - state.n_held, angles
-    found = looks(*sizes, twist.shape[1], q.data_ptr(), tangent.data_ptr(), director.data_ptr(), twist.data_ptr())
-    if not found or not all(_holds("all_zero", (angle.numel(),), angle) for angle in alignments):
+    number = function(*sizes, twist.shape[1], q.data_ptr(), tangent.data_ptr(), director.data_ptr(), twist.data_ptr())
+    if not number or not all(_holds("all_zero", (angle.numel(),), angle) for angle in alignments):
         return None
     for control in controls:
         target, curvature = control.clamped_q, control.natural_curvature
@@ -80,15 +80,15 @@ def plane_of(state: State, controls: Iterable[Control], alignments: Iterable[Ten
             return None
         if curvature is not None and not _holds("all_finite", (curvature.numel(),), curvature):
             return None
-    return Plane(found)
+    return Plane(number)
 
 
 def _holds(what: str, sizes: tuple[int, ...], tensor: Tensor) -> bool:
     """Return whether a compiled test, such as "all_zero", holds for a tensor; False where the test cannot read it."""
     function = function_of(what, tensor.dtype)
-    return function is not None and _plain(tensor) and bool(function(*sizes, tensor.data_ptr()))
+    return function is not None and _is_readable(tensor) and bool(function(*sizes, tensor.data_ptr()))
 
 
-def _plain(tensor: Tensor) -> bool:
+def _is_readable(tensor: Tensor) -> bool:
     """Return whether a tensor is an ordinary one (or a parameter), contiguous on the CPU, for compiled code to read."""
     return type(tensor) in (Tensor, nn.Parameter) and tensor.is_cpu and tensor.is_contiguous()

@@ -56,7 +56,7 @@ class Slides(nn.Module):
         )
 
     @property
-    def n_across(self) -> int:
+    def n_idle_unknowns(self) -> int:
         """Number of unknowns that move nothing: directions across lines and planes, without axes that are clamped."""
         counted = np.einsum("sii->si", self.mixed)
         return int(counted.sum() - round(float(np.einsum("sii->", self.projections()[0]))))
@@ -67,7 +67,7 @@ class Slides(nn.Module):
         return allowed.reshape(len(allowed), len(self.nodes), 3, 3)
 
     def motions(self, unknown: np.ndarray) -> Any:
-        """Return a basis of one robot's motions as columns of a scipy matrix (n_free, n_free - n_across).
+        """Return a basis of one robot's motions as columns of a scipy matrix (n_free, n_free - n_idle_unknowns).
 
         A column moves one unknown, or a sliding node along its line; these directions are orthonormal.
 
@@ -77,23 +77,23 @@ class Slides(nn.Module):
         """
         from scipy.sparse import block_diag, csc_array, eye_array
 
-        own = self.unknowns(unknown)
-        others = np.setdiff1d(np.arange(int(unknown.max()) + 1), own)
+        sliding = self.unknowns(unknown)
+        others = np.setdiff1d(np.arange(int(unknown.max()) + 1), sliding)
         (projections,) = self.projections()
         by_node = zip(self.nodes.tolist(), projections, strict=True)
-        ways = [_ways(allowed)[unknown[3 * node : 3 * node + 3] >= 0] for node, allowed in by_node]
-        rows = np.concatenate([others, own])
-        within = block_diag([eye_array(len(others)), *ways], format="csc")
+        directions = [_directions(allowed)[unknown[3 * node : 3 * node + 3] >= 0] for node, allowed in by_node]
+        rows = np.concatenate([others, sliding])
+        within = block_diag([eye_array(len(others)), *directions], format="csc")
         return csc_array(within)[np.argsort(rows)]
 
-    def joined(self, moving: Tensor, held: Tensor | float, robot: int | None = None) -> Tensor:
+    def projected(self, moving: Tensor, held: Tensor | float, robot: int | None = None) -> Tensor:
         """Return `moving` (B, n), but for sliding nodes `held` (B, n) plus the projected difference P (moving - held).
 
         With `robot`, all rows, however many, are of that robot and use its projections.
         """
-        there = moving.index_select(1, self.dofs)
-        point = held.index_select(1, self.dofs) if isinstance(held, Tensor) else torch.full_like(there, held)
-        way = (there - point).unflatten(1, (-1, 1, 3))
+        moved = moving.index_select(1, self.dofs)
+        point = held.index_select(1, self.dofs) if isinstance(held, Tensor) else torch.full_like(moved, held)
+        way = (moved - point).unflatten(1, (-1, 1, 3))
         allowed = self.allowed
         if robot is not None and allowed.ndim == 2:
             allowed = allowed[robot if len(allowed) > 1 else 0]
@@ -106,9 +106,9 @@ class Slides(nn.Module):
             return rows, cols
         at = self.unknowns(unknown)
         rows, cols = np.concatenate([rows, at]), np.concatenate([cols, at])
-        touched = np.isin(rows, at) | np.isin(cols, at)
-        found = self.sources(unknown, rows[touched], cols[touched])
-        return np.concatenate([rows, found.row, found.col]), np.concatenate([cols, found.col, found.row])
+        is_touched = np.isin(rows, at) | np.isin(cols, at)
+        products = self.sources(unknown, rows[is_touched], cols[is_touched])
+        return np.concatenate([rows, products.row, products.col]), np.concatenate([cols, products.col, products.row])
 
     def unknowns(self, unknown: np.ndarray) -> np.ndarray:
         """Return the numbers of the sliding nodes' unknowns."""
@@ -121,9 +121,9 @@ class Slides(nn.Module):
         r, c = members[rows][:, :, None], members[cols][:, None, :]
         left, right = weights[rows][:, :, None], weights[cols][:, None, :]
         entry = np.arange(len(rows))[:, None, None]
-        whole = [part.reshape(-1) for part in np.broadcast_arrays(entry, r, c, left, right)]
-        kept = (whole[3] >= 0) & (whole[4] >= 0)
-        return Products(*(part[kept] for part in whole))
+        columns = [part.reshape(-1) for part in np.broadcast_arrays(entry, r, c, left, right)]
+        kept = (columns[3] >= 0) & (columns[4] >= 0)
+        return Products(*(part[kept] for part in columns))
 
     def weights(self) -> Tensor:
         """Return the factors (1 + 9 S, 1) or (1 + 9 S, B) that `Products` refer to: 1, then the entries of all P."""
@@ -161,7 +161,7 @@ class Products(NamedTuple):
     right: np.ndarray
 
 
-def _ways(allowed: np.ndarray) -> np.ndarray:
+def _directions(allowed: np.ndarray) -> np.ndarray:
     """Return orthonormal directions (3, k) that span the range of a projection (3, 3)."""
     sizes, axes = np.linalg.eigh(allowed)
     return axes[:, sizes > 0.5]
@@ -186,14 +186,14 @@ class SlidingEntries(nn.Module):
         touched = np.flatnonzero(np.isin(pattern.rows, at) | np.isin(pattern.cols, at))
         place = np.full(pattern.nnz, -1)
         place[touched] = np.arange(len(touched))
-        found = slides.sources(unknown, pattern.rows[touched], pattern.cols[touched])
-        r, c = found.row, found.col
+        products = slides.sources(unknown, pattern.rows[touched], pattern.cols[touched])
+        r, c = products.row, products.col
         if pattern.symmetric:
             r, c = np.maximum(r, c), np.minimum(r, c)
         numbers = {"_touched": touched, "_diagonal": pattern.diagonal[at], "_source": place[pattern.position(r, c)]}
-        for name, array in (numbers | {"_left": found.left, "_right": found.right}).items():
+        for name, array in (numbers | {"_left": products.left, "_right": products.right}).items():
             self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
-        self._sum = Scatter((len(touched), len(r)), found.entry, np.arange(len(r)), np.ones(len(r)), dtype)
+        self._sum = Scatter((len(touched), len(r)), products.entry, np.arange(len(r)), np.ones(len(r)), dtype)
         self._stiff = _Stiffness(slides, unknown, pattern, place)
 
     def on(self, pattern: Pattern) -> SlidingEntries:
@@ -231,18 +231,18 @@ class _Stiffness(nn.Module):
 
     def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern, place: np.ndarray):
         super().__init__()
-        found, means, first = [], [], 0
+        entry_rows, means, first = [], [], 0
         for k, node in enumerate(slides.nodes.tolist()):
             numbers = unknown[3 * node : 3 * node + 3]
-            own = np.flatnonzero(numbers >= 0)
-            i, j = (index.reshape(-1) for index in np.meshgrid(own, own, indexing="ij"))
+            axes = np.flatnonzero(numbers >= 0)
+            i, j = (index.reshape(-1) for index in np.meshgrid(axes, axes, indexing="ij"))
             kept = (slides.mixed[k, i, j] | (i == j)) & ((numbers[i] >= numbers[j]) | (not pattern.symmetric))
             i, j = i[kept], j[kept]
             entries = place[pattern.position(numbers[i], numbers[j])]
-            found.append(np.stack([entries, np.full(len(i), k), 1 + 9 * k + 3 * i + j, i == j]))
-            means.append(np.stack([np.full(len(own), k), first + np.arange(len(own)), np.full(len(own), len(own))]))
-            first += len(own)
-        entries, nodes, weights, unit = np.concatenate(found, axis=1)
+            entry_rows.append(np.stack([entries, np.full(len(i), k), 1 + 9 * k + 3 * i + j, i == j]))
+            means.append(np.stack([np.full(len(axes), k), first + np.arange(len(axes)), np.full(len(axes), len(axes))]))
+            first += len(axes)
+        entries, nodes, weights, unit = np.concatenate(entry_rows, axis=1)
         at, sizes, counts = np.concatenate(means, axis=1)
         dtype = slides.allowed.dtype
         self._mean = Scatter((len(slides.nodes), first), at, sizes, 1 / counts, dtype)

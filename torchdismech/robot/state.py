@@ -291,10 +291,10 @@ class Control:
 
     def tensors(self) -> Mapping[str, Tensor]:
         """Return the fields that are set, by name, without `values`."""
-        return self._given
+        return self._fields_set
 
     @cached_property
-    def _given(self) -> Mapping[str, Tensor]:
+    def _fields_set(self) -> Mapping[str, Tensor]:
         own = vars(self)
         return {name: own[name] for name in field_names(self) if own[name] is not None and name != "values"}
 
@@ -314,8 +314,8 @@ class Control:
             off = ~finite.expand(len(rows)) & rows
             if bool(off.any()):
                 robot = int(off.nonzero()[0])
-                own = value[robot % len(value)] if value.dim() else value
-                what = "NaN" if bool(own.isnan().any()) else "an infinite number"
+                of_robot = value[robot % len(value)] if value.dim() else value
+                what = "NaN" if bool(of_robot.isnan().any()) else "an infinite number"
                 return (
                     f"Control.{name} of robot {robot} at t = {float(time[robot]):g} s holds {what}: look at what makes "
                     "it, a schedule, a controller or its network"

@@ -77,26 +77,26 @@ class Unknowns(nn.Module):
         """Number of unknowns n_free; a sliding node has three."""
         return len(self.index)
 
-    def picked(self, whole: Tensor) -> Tensor:
+    def of_dofs(self, dofs: Tensor) -> Tensor:
         """Return the unknowns (B, n_free) of a vector of all dofs (B, n)."""
-        return whole.index_select(1, self.index)
+        return dofs.index_select(1, self.index)
 
-    def expand(self, unknowns: Tensor, whole: Tensor) -> Tensor:
+    def into_dofs(self, unknowns: Tensor, whole: Tensor) -> Tensor:
         """Return `whole` (B, n) with the unknowns (B, n_free) put in; sliding nodes move along their lines only."""
         moved = whole.index_copy(1, self.index, unknowns)
-        return moved if self.slides.none else self.slides.joined(moved, whole)
+        return moved if self.slides.none else self.slides.projected(moved, whole)
 
     def with_held(self, moving: Tensor, held: Tensor | float) -> Tensor:
         """Return `moving` (B, n) in the directions in which the robot can move, `held` (B, n) in all others.
 
         The others are clamped dofs, and directions of sliding nodes across their lines.
         """
-        joined = torch.where(self.free, moving, held)
-        return joined if self.slides.none else self.slides.joined(joined, held)
+        written = torch.where(self.free, moving, held)
+        return written if self.slides.none else self.slides.projected(written, held)
 
-    def with_prescribed(self, whole: Tensor, own: Tensor) -> Tensor:
-        """Return `whole` (B, n) with `own` (B, K) in `prescribed` dofs; for sliding nodes only across their lines."""
-        written = whole.index_copy(1, self.prescribed, own)
+    def with_prescribed(self, whole: Tensor, values: Tensor) -> Tensor:
+        """Return `whole` (B, n) with `values` (B, K) in `prescribed` dofs; of sliding nodes only across their lines."""
+        written = whole.index_copy(1, self.prescribed, values)
         return written if self.slides.none else self.with_held(whole, written)
 
     def on_unknowns(self, force: Tensor, robot: int | None = None) -> Tensor:
@@ -104,8 +104,8 @@ class Unknowns(nn.Module):
 
         With `robot`, all rows, however many, are forces on that robot.
         """
-        along = force if self.slides.none else self.slides.joined(force, 0.0, robot)
-        return self.picked(along)
+        along = force if self.slides.none else self.slides.projected(force, 0.0, robot)
+        return self.of_dofs(along)
 
     def where_algebraic(self, there: Tensor | float, elsewhere: Tensor) -> Tensor:
         """Return `there` in unknowns without inertia, `elsewhere` (B, n) in all other dofs."""

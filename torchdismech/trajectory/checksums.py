@@ -25,19 +25,21 @@ def state_checksum(fields: Mapping[str, np.ndarray], step: int) -> int:
     return checksum
 
 
-def fixed_checksum(kinds: Mapping[str, tuple[np.dtype, tuple[int, ...]]], given: Mapping[str, np.ndarray]) -> int:
+def fixed_checksum(
+    kinds: Mapping[str, tuple[np.dtype, tuple[int, ...]]], known_before: Mapping[str, np.ndarray]
+) -> int:
     """Return the checksum of all that does not change in a run: names, dtypes and shapes, and the fixed arrays.
 
     Parameters
     ----------
     kinds : dtype and shape of the datasets that a run fills, by name.
-    given : the arrays of all other datasets.
+    known_before : the arrays of all other datasets.
     """
-    arrays = {name: (values.dtype, values.shape) for name, values in given.items()} | dict(kinds)
+    arrays = {name: (values.dtype, values.shape) for name, values in known_before.items()} | dict(kinds)
     described = {name: [dtype.str, [int(size) for size in shape]] for name, (dtype, shape) in arrays.items()}
     checksum = zlib.crc32(json.dumps(described, sort_keys=True).encode())
-    for name in sorted(given):
-        checksum = _of(given[name], checksum)
+    for name in sorted(known_before):
+        checksum = _of(known_before[name], checksum)
     return checksum
 
 

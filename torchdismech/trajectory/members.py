@@ -60,29 +60,29 @@ class Members:
         """Return the names of a group's members."""
         import h5py
 
-        found = self._found(group)
-        if not isinstance(found, h5py.Group):
+        member = self._member(group)
+        if not isinstance(member, h5py.Group):
             raise Damaged(f"{group}: expected a group")
-        return list(found)
+        return list(member)
 
     def dataset(self, name: str, shape: Shape, kinds: Sequence[np.dtype]) -> h5py.Dataset:
         """Return a dataset, after checking that it has one of the dtypes `kinds` and the shape."""
         import h5py
 
-        found = self._found(name)
-        if not isinstance(found, h5py.Dataset):
+        member = self._member(name)
+        if not isinstance(member, h5py.Dataset):
             raise Damaged(f"{name}: expected a dataset")
-        if found.external or found.is_virtual:
+        if member.external or member.is_virtual:
             raise Damaged(f"{name}: its numbers are in another file")
-        if found.dtype not in kinds:
-            raise Damaged(f"{name}: expected {' or '.join(map(str, kinds))}, got {found.dtype}")
-        if found.shape is None or not self._fits(found.shape, shape):
+        if member.dtype not in kinds:
+            raise Damaged(f"{name}: expected {' or '.join(map(str, kinds))}, got {member.dtype}")
+        if member.shape is None or not self._fits(member.shape, shape):
             expected = ", ".join(_described(axis, self.sizes) for axis in shape)
-            raise Damaged(f"{name}: expected the shape ({expected}), got {found.shape}")
-        self._check_storage(name, found)
-        return found
+            raise Damaged(f"{name}: expected the shape ({expected}), got {member.shape}")
+        self._check_storage(name, member)
+        return member
 
-    def _found(self, name: str):
+    def _member(self, name: str):
         """Return the object of this name; soft and external links, also on the way to it, are refused."""
         import h5py
 
@@ -96,13 +96,13 @@ class Members:
             at = at[part]
         return at
 
-    def _fits(self, found: Sequence[int], expected: Shape) -> bool:
+    def _fits(self, shape: Sequence[int], expected: Shape) -> bool:
         """Return whether a shape is as expected, and store the sizes of axes seen for the first time."""
         named = [axis for axis in expected if not isinstance(axis, EllipsisType)]
-        if len(found) < len(named) or (len(found) > len(named) and len(named) == len(expected)):
+        if len(shape) < len(named) or (len(shape) > len(named) and len(named) == len(expected)):
             return False
         sizes = dict(self.sizes)
-        for size, axis in zip(found, named, strict=False):
+        for size, axis in zip(shape, named, strict=False):
             if size != (sizes.setdefault(axis, size) if isinstance(axis, str) else axis):
                 return False
         self.sizes = sizes

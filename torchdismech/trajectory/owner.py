@@ -43,13 +43,13 @@ class OwnerMark:
     """
 
     def __init__(self, path: Path):
-        mark, own = writable(path).with_name(f".{path.name}.owner"), _this_process()
+        mark, owner = writable(path).with_name(f".{path.name}.owner"), _this_process()
         try:
-            if not _made(mark, own):
+            if not _create_mark(mark, owner):
                 _take_from_dead(mark, path)
-                if not _made(mark, own):
+                if not _create_mark(mark, owner):
                     raise InputError(f"{path}: another process has just begun to write it: choose another file")
-            self.release = weakref.finalize(self, _remove, mark, own)
+            self.release = weakref.finalize(self, _remove, mark, owner)
             remove_partial_files(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -90,7 +90,7 @@ def _this_process() -> dict[str, str | int | None]:
     }
 
 
-def _made(mark: Path, owner: dict) -> bool:
+def _create_mark(mark: Path, owner: dict) -> bool:
     """Create the mark file; return False if there is one already."""
     try:
         number = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -108,18 +108,18 @@ def _made(mark: Path, owner: dict) -> bool:
 
 def _take_from_dead(mark: Path, path: Path) -> None:
     """Remove the mark of a dead process; raise an error if the process lives or may live."""
-    found = _read(mark)
-    if found is None:  # its owner removed it in the meantime
+    owner = _read(mark)
+    if owner is None:  # its owner removed it in the meantime
         return
-    if not _has_died(found):
-        raise InputError(f"{path}: {_who(found)} or choose another file{_remedy(found, mark)}")
+    if not _has_died(owner):
+        raise InputError(f"{path}: {_who(owner)} or choose another file{_remedy(owner, mark)}")
     # Only one process at a time may do this; otherwise one could remove the mark that another has just created in place
     # of the dead process's.
     turn = mark.with_name(f"{mark.name}.turn")
-    if not _made(turn, _this_process()):
+    if not _create_mark(turn, _this_process()):
         raise InputError(f"{path}: another process is about to write it; if there is none, delete {turn}")
     try:
-        if _read(mark) == found:
+        if _read(mark) == owner:
             mark.unlink()
     finally:
         turn.unlink()
@@ -140,12 +140,12 @@ def _read(mark: Path) -> dict | None:
     except OSError:
         return {}
     try:
-        found = json.loads(os.read(number, MAX_BYTES))
+        content = json.loads(os.read(number, MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     finally:
         os.close(number)
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _has_died(owner: dict) -> bool:

@@ -82,14 +82,14 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"{path}: {'a folder; expected a file' if path.is_dir() else 'no such file'}")
     try:
-        found: list[tuple[int, int]] | None = None
+        last_contents: list[tuple[int, int]] | None = None
         while True:
             try:
                 return _fields(path)
             except _Torn as torn:
-                if torn.found == found:
+                if torn.contents == last_contents:
                     raise Damaged("state: neither of its copies is whole") from None
-                found = torn.found
+                last_contents = torn.contents
                 time.sleep(PAUSE)
     except Damaged as problem:
         raise InputError(f"{path}: is damaged, or no trajectory file: {problem}") from problem
@@ -109,12 +109,12 @@ class _Torn(Exception):
 
     Attributes
     ----------
-    found : step and checksum of the contents of each copy.
+    contents : step and checksum of the contents of each copy.
     """
 
-    def __init__(self, found: list[tuple[int, int]]):
-        super().__init__(found)
-        self.found = found
+    def __init__(self, contents: list[tuple[int, int]]):
+        super().__init__(contents)
+        self.contents = contents
 
 
 def _fields(path: Path) -> dict[str, Any]:
@@ -124,12 +124,12 @@ def _fields(path: Path) -> dict[str, Any]:
         kind = _kind_of_state(members)
         rows, copies = _rows(members), {copy: _copy(members, copy, kind, checked) for copy in COPIES}
         fixed = _fixed_fields(members.sizes, kind)
-        given = {name: dataset[()] for name, dataset in _given(members, checked).items()}
-        check_topology(given["topology/rod_edges"], given["topology/triangles"], members.sizes["N"])
+        known_before = {name: dataset[()] for name, dataset in _known_before_run(members, checked).items()}
+        check_topology(known_before["topology/rod_edges"], known_before["topology/triangles"], members.sizes["N"])
         sums = members.dataset("checksums/rows", ("T", len(rows)), UNSIGNED) if checked else None
         if sums is not None:
             filled = rows | {f"{copy}/{name}": d for copy in COPIES for name, d in copies[copy].items()}
-            _check_fixed(members, filled | {"checksums/rows": sums}, given)
+            _check_fixed(members, filled | {"checksums/rows": sums}, known_before)
         # The state is read before the rows: a run that goes on writes each state after its row, so that row is there.
         state, memory, state_step = _state(copies, kind, fixed, checked)
         count = check_rows(rows["time"][()], rows["step"][()])
@@ -137,23 +137,23 @@ def _fields(path: Path) -> dict[str, Any]:
         for name, dataset in rows.items():
             column = None if sums is None else sums[:count, sorted(rows).index(name)]
             _check_numbers(name, dataset, count, column)
-        texts = _texts(given) if checked else members.attributes()
+        texts = _texts(known_before) if checked else members.attributes()
         mapped = {name: _mapped(dataset, count) for name, dataset in rows.items()}
     arrays = {name: values.numpy() for name, values in mapped.items()}
-    said = {"positions": state.positions, "velocities": state.node_velocities, "twist": state.twist}
-    check_state({name: v.numpy() for name, v in said.items()}, state_step, arrays, complete)
+    of_state = {"positions": state.positions, "velocities": state.node_velocities, "twist": state.twist}
+    check_state({name: v.numpy() for name, v in of_state.items()}, state_step, arrays, complete)
     return {
         **{field: mapped[dataset] for field, dataset in DATASETS.items()},
         "energies": _within(mapped, "energy/"),
         "contact": _within(mapped, "contact/"),
         "strains": _within(mapped, "strain/"),
         "reactions": _within(mapped, "reaction/"),
-        "rod_edges": given["topology/rod_edges"],
-        "triangles": given["topology/triangles"],
+        "rod_edges": known_before["topology/rod_edges"],
+        "triangles": known_before["topology/triangles"],
         "state": state,
         "memory": memory,
         "state_step": state_step,
-        "randomized": {name: torch.from_numpy(values) for name, values in _within(given, "randomized/").items()},
+        "randomized": {name: torch.from_numpy(values) for name, values in _within(known_before, "randomized/").items()},
         "attributes": texts,
     }
 
@@ -189,15 +189,15 @@ def _kinds(name: str) -> tuple[np.dtype, ...]:
     return INTEGERS if name in WHOLE_NUMBERS else FLOATS
 
 
-def _given(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
+def _known_before_run(members: Members, checked: bool) -> dict[str, h5py.Dataset]:
     """Return the datasets that were known before the run: topology, randomized values and texts."""
-    given = {
+    datasets = {
         name: members.dataset(name, SHAPES[name], INTEGERS) for name in ("topology/rod_edges", "topology/triangles")
     }
     names = [f"randomized/{name}" for name in members.names("randomized")]
-    given |= {name: members.dataset(name, ("B", ...), NUMBERS) for name in names}
+    datasets |= {name: members.dataset(name, ("B", ...), NUMBERS) for name in names}
     texts = [f"texts/{name}" for name in members.names("texts")] if checked else []
-    return given | {name: members.dataset(name, (...,), BYTES) for name in texts}
+    return datasets | {name: members.dataset(name, (...,), BYTES) for name in texts}
 
 
 def _copy(members: Members, copy: str, kind: type[BatchState], checked: bool) -> dict[str, h5py.Dataset]:
@@ -239,9 +239,9 @@ def _fixed_fields(sizes: Mapping[str, int], kind: type[BatchState]) -> dict[str,
     return {"n_held": held} if of_rods else {}
 
 
-def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], given: Mapping[str, np.ndarray]) -> None:
+def _check_fixed(members: Members, filled: Mapping[str, h5py.Dataset], known_before: Mapping[str, np.ndarray]) -> None:
     kinds = {name: (dataset.dtype, dataset.shape) for name, dataset in filled.items()}
-    if members.dataset("checksums/fixed", (), UNSIGNED)[()] != fixed_checksum(kinds, given):
+    if members.dataset("checksums/fixed", (), UNSIGNED)[()] != fixed_checksum(kinds, known_before):
         raise Damaged("topology, randomized, texts or names differ from what was written (checksums/fixed)")
 
 
@@ -265,19 +265,19 @@ def _state(
     checked: bool,
 ) -> tuple[State | ChainState | ArmState, dict[str, Tensor], int]:
     """Return the last state, the controller's memory and the step, from the first copy that is complete."""
-    found = []
+    contents = []
     for copy in copies.values():
         step = int(copy["step"][()])
         fields = {name: copy[name][()] for name in copy if name not in ("step", "checksum")}
-        found.append((step, state_checksum(fields, step)))
-        if step >= 0 and (not checked or copy["checksum"][()] == found[-1][1]):
+        contents.append((step, state_checksum(fields, step)))
+        if step >= 0 and (not checked or copy["checksum"][()] == contents[-1][1]):
             tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
             memory = _within(tensors, f"{MEMORY}/")
-            own: dict[str, Any] = {name: values for name, values in tensors.items() if "/" not in name} | dict(fixed)
+            named: dict[str, Any] = {name: values for name, values in tensors.items() if "/" not in name} | dict(fixed)
             if kind is TwoStepState:
-                own.setdefault("reached_velocity", own["velocity"])
-            return kind(**own), memory, step
-    raise _Torn(found)
+                named.setdefault("reached_velocity", named["velocity"])
+            return kind(**named), memory, step
+    raise _Torn(contents)
 
 
 def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
@@ -289,8 +289,8 @@ def _mapped(dataset: h5py.Dataset, count: int) -> Tensor:
     return torch.from_numpy(np.memmap(dataset.file.filename, dataset.dtype, "c", offset, shape))
 
 
-def _texts(given: Mapping[str, np.ndarray]) -> dict[str, str]:
-    return {name: values.tobytes().decode() for name, values in _within(given, "texts/").items()}
+def _texts(known_before: Mapping[str, np.ndarray]) -> dict[str, str]:
+    return {name: values.tobytes().decode() for name, values in _within(known_before, "texts/").items()}
 
 
 def _within(named: Mapping[str, Any], group: str) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Contents:
             | {"checksums/rows": ((capacity, len(self.rows)), np.dtype(np.uint32))}
         )
 
-    def given(self) -> dict[str, np.ndarray]:
+    def known_before_run(self) -> dict[str, np.ndarray]:
         """Return the arrays that are known before a run, by dataset name.
 
         Texts are among them, as bytes. They are attributes, too, but only for people and other programs: HDF5 does not
@@ -171,7 +171,7 @@ def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, P
     """Write the structure of a file with room for `capacity` rows; return the places of datasets that a run fills."""
     import h5py
 
-    given, room = contents.given(), contents.room(capacity)
+    known_before, room = contents.known_before_run(), contents.room(capacity)
     kinds = {name: (dtype, shape) for name, (shape, dtype) in room.items()}
     with _in_hands_of_hdf5(stream) as steady:
         # The format of HDF5 1.8 has checksums of its structure, but no "open for writing" flag, which a killed writer
@@ -181,9 +181,9 @@ def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, P
             places = {name: _allocated(file, name, shape, dtype) for name, (shape, dtype) in room.items()}
             for group in ("energy", "randomized"):  # they exist even if nothing is in them
                 file.require_group(group)
-            for name, values in given.items():
+            for name, values in known_before.items():
                 file[name] = values
-            file["checksums/fixed"] = np.uint32(fixed_checksum(kinds, given))
+            file["checksums/fixed"] = np.uint32(fixed_checksum(kinds, known_before))
             for name, text in contents.all_texts().items():
                 file.attrs[name] = text
     return places

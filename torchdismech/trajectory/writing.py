@@ -122,7 +122,9 @@ def check_space(path: Path, capacity: int, first: Trajectory) -> None:
     rows = {name: array_of(values[:1]) for name, values in first.datasets().items()}
     contents = _contents(first, rows)
     row = sum(values.nbytes for values in rows.values())
-    rest = 2 * sum(v.nbytes for v in contents.state.values()) + sum(v.nbytes for v in contents.given().values())
+    rest = 2 * sum(v.nbytes for v in contents.state.values()) + sum(
+        v.nbytes for v in contents.known_before_run().values()
+    )
     needed = capacity * row + rest
     free = shutil.disk_usage(path.parent).free
     if needed > free:

@@ -29,13 +29,13 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
     refuse_table(label, place)
     if not isinstance(value, Tensor):
         raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
-    own, row = getattr(module, name), row_of(place)
+    present, row = getattr(module, name), row_of(place)
     number = row == (1,) and not value.dim()
     if not number and tuple(value.shape) != (batch, *row):
         expected = f"() or {(batch, *row)}" if row == (1,) else str((batch, *row))
         raise InputError(f"{label}: expected shape {expected}, got {tuple(value.shape)}")
-    if value.dtype != own.dtype or value.device != own.device:
-        raise InputError(f"{label}: expected {own.dtype} on {own.device}, got {value.dtype} on {value.device}")
+    if value.dtype != present.dtype or value.device != present.device:
+        raise InputError(f"{label}: expected {present.dtype} on {present.device}, got {value.dtype} on {value.device}")
 
 
 def refuse_table(label: str, place: Place) -> None:

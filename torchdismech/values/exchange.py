@@ -28,7 +28,7 @@ class ExchangedTensor:
         self._held: dict[str, Any] = module._parameters if name in module._parameters else module._buffers
         self._before = self._held[name]
 
-    def stands(self) -> bool:
+    def in_place_now(self) -> bool:
         """Return whether the tensor is in place now."""
         return self.other is not self._before and self._held[self.name] is self.other
 
@@ -56,7 +56,7 @@ class ExchangedParametrizations:
         self._other_kind = class_of(module)
         self._other = {"_modules": children, "_buffers": {**held["_buffers"], **present}}
 
-    def stands(self) -> bool:
+    def in_place_now(self) -> bool:
         """Return whether the buffers are in place now."""
         return self.module.__dict__["_modules"] is self._other["_modules"]
 
@@ -116,22 +116,22 @@ def originals_in_place() -> Iterator[None]:
 
     A signal handler or a hook reads a model within it. Other threads have to wait for their turn (`Model.lock`).
     """
-    taken = []
+    taken_back = []
     try:
         for exchanged in _newest_first():
-            if exchanged.stands():  # not so where a signal handler runs while some have been taken back already
-                taken.append(exchanged)
+            if exchanged.in_place_now():  # not so where a signal handler runs while some have been taken back already
+                taken_back.append(exchanged)
                 exchanged.take_back()
         yield
     finally:
-        for exchanged in reversed(taken):
+        for exchanged in reversed(taken_back):
             exchanged.put()
 
 
 def others_stand_in(module: nn.Module) -> bool:
     """Return whether this thread has other tensors in place now for a module or one of its submodules."""
     parts = {id(part) for part in every_module(module)}
-    return any(exchanged.stands() and id(exchanged.module) in parts for exchanged in _newest_first())
+    return any(exchanged.in_place_now() and id(exchanged.module) in parts for exchanged in _newest_first())
 
 
 def _newest_first() -> list[_Exchanged]:

@@ -69,13 +69,13 @@ class Values:
         """Return the values of the robots with these indices (B,)."""
         return self._of_robots(lambda tensor, axis: tensor.index_select(axis, robots))
 
-    def _of_robots(self, taken: Callable[[Tensor, int], Tensor]) -> Values:
-        """Return the values with taken(tensor, robots' dimension) in place of each tensor that is given per robot."""
-        found = {}
+    def _of_robots(self, select: Callable[[Tensor, int], Tensor]) -> Values:
+        """Return the values with select(tensor, robots' dimension) in place of each tensor that is given per robot."""
+        tensors = {}
         for place, tensor in self:
             axis = robot_axis(*place, tensor)
-            found[place] = tensor if axis is None else taken(tensor, axis)
-        return Values(found)
+            tensors[place] = tensor if axis is None else select(tensor, axis)
+        return Values(tensors)
 
     def split(self, size: int, count: int) -> list[Values]:
         """Return the values of `count` chunks of `size` robots each, as `rows.split` makes them."""
@@ -98,22 +98,22 @@ class Values:
 
     @contextmanager
     def _put_in_place(self) -> Iterator[None]:
-        given = {id(module): module for (module, name) in self.tensors if _is_made(module, name)}
+        parametrized = {id(module): module for (module, name) in self.tensors if _is_parametrized(module, name)}
         with exchanges() as exchange:
             for (module, name), tensor in self:
-                if id(module) not in given:
+                if id(module) not in parametrized:
                     exchange(ExchangedTensor(module, name, tensor))
-            if given:
+            if parametrized:
                 with torch.set_grad_enabled(torch.is_grad_enabled() or any(t.requires_grad for _, t in self)):
-                    for module in given.values():
+                    for module in parametrized.values():
                         exchange(ExchangedParametrizations(module, self.tensors))
             for (module, name), tensor in self:
-                if id(module) in given:
+                if id(module) in parametrized:
                     exchange(ExchangedTensor(module, name, tensor))
             yield
 
 
-def _is_made(module: nn.Module, name: str) -> bool:
+def _is_parametrized(module: nn.Module, name: str) -> bool:
     """Return whether a module's tensor is the result of a parametrization."""
     return "parametrizations" in module._modules and name in module.parametrizations  # type: ignore[operator]
 
@@ -124,13 +124,13 @@ def per_robot(module: nn.Module) -> Values:
     Where a module has such a tensor, its parametrized ones are evaluated and returned, too, so that gradients reach the
     parameters that they are made of.
     """
-    found: dict[Place, Tensor] = {}
+    tensors: dict[Place, Tensor] = {}
     for part in every_module(module):
         own = given_per_robot(part)
         if own and parametrize.is_parametrized(part):
             own |= {name: getattr(part, name) for name in part.parametrizations}  # type: ignore[union-attr]
-        found |= {(part, name): tensor for name, tensor in own.items()}
-    return Values(found)
+        tensors |= {(part, name): tensor for name, tensor in own.items()}
+    return Values(tensors)
 
 
 def evaluated(modules: Iterable[nn.Module]) -> Values:
@@ -144,8 +144,8 @@ def evaluated(modules: Iterable[nn.Module]) -> Values:
 
 def requiring_gradients(modules: Sequence[nn.Module]) -> Values:
     """Return the parameters and buffers of modules that require gradients."""
-    found = [tensor for tensor in tensors_of(modules) if tensor is not None and tensor.requires_grad]
-    if not found:
+    tensors = [tensor for tensor in tensors_of(modules) if tensor is not None and tensor.requires_grad]
+    if not tensors:
         return Values()  # so in most steps; finding places takes longer
     own = ((part, item) for part in modules for held in (part._parameters, part._buffers) for item in held.items())
     return Values({(part, name): t for part, (name, t) in own if t is not None and t.requires_grad})

@@ -38,13 +38,13 @@ TREES = 2  # trees cached for a module: one with its parametrizations, one while
 
 def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
     """Return the own parameters and buffers of modules, one module after the other; None for one that is not set."""
-    found: list[Tensor | None] = []
+    tensors: list[Tensor | None] = []
     for module in modules:
         if module._parameters:  # most modules have no parameters, or no buffers
-            found += module._parameters.values()
+            tensors += module._parameters.values()
         if module._buffers:
-            found += module._buffers.values()
-    return found
+            tensors += module._buffers.values()
+    return tensors
 
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:
@@ -97,15 +97,15 @@ def batch_sizes(module: nn.Module) -> set[int]:
 
 def places_by_batch_size(module: nn.Module) -> dict[int, Place]:
     """Return the batch sizes (above 1) for which a module and its submodules have tensors, with a place for each."""
-    own = declared(module, "robot_dimension", 0)
-    found: dict[int, Place] = {}
-    for name, given in given_per_robot(module).items():
-        found.setdefault(given.shape[own], (module, name))
+    own_axis = declared(module, "robot_dimension", 0)
+    places: dict[int, Place] = {}
+    for name, own_tensor in given_per_robot(module).items():
+        places.setdefault(own_tensor.shape[own_axis], (module, name))
     for part, name, axis in _tree_of(module).places():
         tensor = tensor_at(part, name)
         if tensor is not None and _is_per_robot(tensor, axis):
-            found.setdefault(tensor.shape[axis], (part, name))
-    return found
+            places.setdefault(tensor.shape[axis], (part, name))
+    return places
 
 
 def every_module(module: nn.Module) -> list[nn.Module]:
@@ -133,16 +133,16 @@ class _Tree:
     """The submodules of a module, without the module itself, which the cache would keep alive."""
 
     def __init__(self, root: nn.Module):
-        found = {id(root): root}
+        modules = {id(root): root}
         waiting = [(class_name(root), root)]
         while waiting:
             label, parent = waiting.pop()
             for name, child in parent._modules.items():
-                if child is not None and id(child) not in found:
+                if child is not None and id(child) not in modules:
                     _refuse_compiled(f"{label}.{name}", child)
-                    found[id(child)] = child
+                    modules[id(child)] = child
                     waiting.append((f"{label}.{name}" if is_of_torch(child) else class_name(child), child))
-        self.others = list(found.values())[1:]
+        self.others = list(modules.values())[1:]
         self._children = self._children_below(root)
         self._places: list[tuple[nn.Module, str, int]] | None = None
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["across", "identity", "one_of", "per_point", "polar", "rounding", "outer_square", "unit"]
+__all__ = ["identity", "one_hot", "outer_square", "per_point", "perpendicular", "polar", "rounding", "unit"]
 
 
 def polar(away: Tensor, smallest: Tensor, fallback: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -53,7 +53,7 @@ def identity(like: Tensor) -> Tensor:
     return torch.eye(3, dtype=like.dtype, device=like.device)
 
 
-def one_of(index: Tensor, count: int) -> Tensor:
+def one_hot(index: Tensor, count: int) -> Tensor:
     """Return the one-hot encoding (.., count) bool of indices (..).
 
     In place of `torch.nn.functional.one_hot`, which reads numbers on the host.
@@ -61,9 +61,8 @@ def one_of(index: Tensor, count: int) -> Tensor:
     return torch.arange(count, device=index.device) == index.unsqueeze(-1)
 
 
-def across(axis: Tensor) -> Tensor:
+def perpendicular(axis: Tensor) -> Tensor:
     """Return a unit vector perpendicular to each unit vector (..., 3)."""
     # the coordinate axis to which the vector is most nearly perpendicular
-    other = one_of(axis.abs().argmin(-1), 3).to(axis.dtype)
-    across = torch.linalg.cross(axis, other)
-    return unit(across)
+    other = one_hot(axis.abs().argmin(-1), 3).to(axis.dtype)
+    return unit(torch.linalg.cross(axis, other))

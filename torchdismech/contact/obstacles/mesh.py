@@ -160,11 +160,11 @@ def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return vertices (V, 3) and triangles (F, 3) as arrays; refuse any but closed surfaces that are wound outwards."""
     refuse_trained_shape(vertices, where)
     try:
-        given = np.asarray(vertices), np.asarray(triangles)
+        arrays = np.asarray(vertices), np.asarray(triangles)
     except ValueError as error:
         raise InputError(f"{where}: expected arrays of vertices (V, 3) and triangles (F, 3): {error}") from error
-    checked = check_mesh(*given, where)
-    x = given[0].astype(np.float64)
+    checked = check_mesh(*arrays, where)
+    x = arrays[0].astype(np.float64)
     if checked.repairs:
         raise InputError(f"{where}: expected consistently wound triangles; it would take this: {checked.repairs[0]}")
     corners = checked.triangles

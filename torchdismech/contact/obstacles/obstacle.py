@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.copies import own_copy, take_trained
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.obstacles.path import Path
 from torchdismech.contact.obstacles.rod_tangents import RodTangents
@@ -18,7 +19,6 @@ from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
-from torchdismech.contact.own import of_its_own, take_trained
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
 from torchdismech.errors import InputError, refuse_other_kind, truth
 from torchdismech.forces.base import Force
@@ -70,7 +70,9 @@ class Obstacle(Force):
     points: TouchPoints
     rod_tangents: RodTangents | None  # at the points; None where friction needs none
     rolls: Rolling | None  # None where rods do not roll
-    traction: Tensor | None  # (B, P, 3) set by `Rubbing.with_tractions` for the derivatives of primal-dual steps
+    traction: (
+        Tensor | None
+    )  # (B, P, 3) set by `SmoothedFriction.with_tractions` for the derivatives of primal-dual steps
     _passing: Tensor  # (P,) bool, which points pass through the obstacle
 
     def __init__(
@@ -105,8 +107,8 @@ class Obstacle(Force):
                 f"obstacle {name!r}: rolling: rods roll by friction that is smoothed, and there is none; give a "
                 "Friction, and a Penalty or a Barrier"
             )
-        self.shape = of_its_own(shape)
-        self.path = None if path is None else of_its_own(path)
+        self.shape = own_copy(shape)
+        self.path = None if path is None else own_copy(path)
         self.name = name
         self.nodes = nodes
         self.spacing = None if spacing is None else float(spacing)
@@ -172,15 +174,15 @@ class Obstacle(Force):
 
     def _refuse_no_rods(self, tangents: RodTangents, directional: bool) -> None:
         """Refuse coefficients along rods, or rolling, if no rod touches the obstacle."""
-        wanted = {"forward_coefficient and backward_coefficient": tangents.on_rods & (tangents.signs[:, 1] > 0)}
-        wanted = wanted if directional else {}
+        candidates = {"forward_coefficient and backward_coefficient": tangents.on_rods & (tangents.signs[:, 1] > 0)}
+        candidates = candidates if directional else {}
         if self.rolling:
-            wanted["rolling"] = tangents.on_rods
-        for given, there in wanted.items():
-            if not bool((there & self.touches).any()):
+            candidates["rolling"] = tangents.on_rods
+        for argument, points in candidates.items():
+            if not bool((points & self.touches).any()):
                 raise InputError(
                     f"obstacle {self.name!r}: its friction is to differ along rods or to turn them, and no rod touches "
-                    f"it; leave out {given}"
+                    f"it; leave out {argument}"
                 )
 
     def _refuse_corners(self, tangents: RodTangents, body: Body) -> None:
@@ -307,8 +309,8 @@ class Obstacle(Force):
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the contact force (B, n) and its derivatives, from one evaluation of the distances."""
-        own = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
-        if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not own:
+        is_unchanged = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
+        if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not is_unchanged:
             return super().with_derivatives(state, control)
         return self._both(state, self.law)
 

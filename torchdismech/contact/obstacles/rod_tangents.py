@@ -40,9 +40,12 @@ class RodTangents(nn.Module):
 
     def __init__(self, body: Body, points: TouchPoints):
         super().__init__()
-        found = _edges_of_points(body, points)
-        edges, on_rods = [(0, 0) if both is None else both[:2] for both in found], [both is not None for both in found]
-        second = [1.0 if both is None else both[2] for both in found]
+        edges_of_points = _edges_of_points(body, points)
+        edges, on_rods = (
+            [(0, 0) if both is None else both[:2] for both in edges_of_points],
+            [both is not None for both in edges_of_points],
+        )
+        second = [1.0 if both is None else both[2] for both in edges_of_points]
         self.register_buffer("edges", torch.tensor(edges, device="cpu"), persistent=False)
         self.register_buffer("on_rods", torch.tensor(on_rods, device="cpu"), persistent=False)
         signs = torch.tensor([(1.0, sign) for sign in second], dtype=torch.float64, device="cpu")
@@ -51,23 +54,25 @@ class RodTangents(nn.Module):
     def axes(self, tangent: Tensor) -> Tensor:
         """Return the axes (B, P, 3) at the points, unit vectors or zero, from the tangents (B, A, 3) of edges."""
         ends = (tangent[:, self.edges[:, k]].permute(2, 1, 0) for k in range(2))
-        there = self.on_rods.to(tangent.dtype)[:, None]
-        return _MEAN_DIRECTION(len(self.edges), *ends, self.signs[:, 1:], there).permute(2, 1, 0)
+        on_rods = self.on_rods.to(tangent.dtype)[:, None]
+        return _MEAN_DIRECTION(len(self.edges), *ends, self.signs[:, 1:], on_rods).permute(2, 1, 0)
 
     def directions(self, axes: Tensor) -> Tensor:
         """Return the axes (B, P, 3) with zero where a rod has no direction."""
         return torch.where((self.signs[:, 1] > 0)[:, None], axes, 0.0)
 
 
-def _mean_direction(first: Tensor, second: Tensor, sign: Tensor, there: Tensor) -> tuple[Tensor, ...]:
-    """Return the mean directions of two unit vectors, by components; zero where `there` is 0 or they cancel out.
+def _mean_direction(first: Tensor, second: Tensor, sign: Tensor, on_rods: Tensor) -> tuple[Tensor, ...]:
+    """Return the mean directions of two unit vectors, by components; zero where `on_rods` is 0 or they cancel out.
 
     `sign` is -1 where the second vector is to be reversed.
     """
     both = Vec3(*first.unbind(0)) + Vec3(*second.unbind(0)).times(sign)
     square = both.dot(both)
-    some = (there > 0) & (square > 0)
-    return both.times(torch.where(some, 1 / torch.sqrt(torch.where(some, square, 1.0)), 0.0)).components()
+    has_direction = (on_rods > 0) & (square > 0)
+    return both.times(
+        torch.where(has_direction, 1 / torch.sqrt(torch.where(has_direction, square, 1.0)), 0.0)
+    ).components()
 
 
 _MEAN_DIRECTION = Fused(_mean_direction, "tangents of rods that touch")
@@ -80,11 +85,11 @@ def _edges_of_points(body: Body, points: TouchPoints) -> list[tuple[int, int, fl
     """
     of_nodes = _edges_of_nodes(body.rod_edges, body.n_nodes)
     of_links = {frozenset(link): (edge, edge, 1.0) for edge, link in enumerate(body.rod_edges.tolist())}
-    found = []
+    edges = []
     for nodes, weights in zip(points.nodes.tolist(), points.weights.tolist(), strict=True):
         between = [node for node, weight in zip(nodes, weights, strict=True) if weight > 0]
-        found.append(of_nodes[between[0]] if len(between) == 1 else of_links.get(frozenset(between)))
-    return found
+        edges.append(of_nodes[between[0]] if len(between) == 1 else of_links.get(frozenset(between)))
+    return edges
 
 
 def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int, float] | None]:
@@ -96,9 +101,9 @@ def _edges_of_nodes(rod_edges: np.ndarray, n_nodes: int) -> list[tuple[int, int,
     for edge, (start, end) in enumerate(rod_edges.tolist()):
         meeting[start].append((edge, -1.0))
         meeting[end].append((edge, 1.0))
-    found: list[tuple[int, int, float] | None] = []
+    edges_of_nodes: list[tuple[int, int, float] | None] = []
     for edges in meeting:
         (first, into), (second, out) = (edges[0], edges[-1]) if edges else ((0, 0.0), (0, 0.0))
         sign = 1.0 if len(edges) == 1 else -into * out
-        found.append((first, second, sign) if len(edges) in (1, 2) else None)
-    return found
+        edges_of_nodes.append((first, second, sign) if len(edges) in (1, 2) else None)
+    return edges_of_nodes

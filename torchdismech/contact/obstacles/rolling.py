@@ -44,10 +44,12 @@ class Rolling(nn.Module):
         self.register_buffer("angles", angles, persistent=False)  # (P, 2) dofs of both edges' angles
         self.register_buffer("shares", shares, persistent=False)  # (P, 2) weights of their rates in the spin
         corners = (points.weights > 0).sum(1)
-        some = [torch.nonzero(tangents.on_rods & (corners == count)).squeeze(1) for count in (1, 2)]
+        indices = [torch.nonzero(tangents.on_rods & (corners == count)).squeeze(1) for count in (1, 2)]
         self._kinds = nn.ModuleList(
-            _Alike(index, points.nodes[index, :count], points.weights[index, :count], angles[index], shares[index])
-            for count, index in enumerate(some, start=1)
+            _PointsOfOneKind(
+                index, points.nodes[index, :count], points.weights[index, :count], angles[index], shares[index]
+            )
+            for count, index in enumerate(indices, start=1)
             if len(index)
         )
 
@@ -63,8 +65,8 @@ class Rolling(nn.Module):
         velocity : (B, P, 3) of the centre lines [m/s].
         """
         vectors = (x.permute(2, 1, 0) for x in (tangent, normal, velocity))
-        found = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), sizes_of(radius), *vectors)
-        motion, lever = found.permute(2, 1, 0).split(3, dim=2)
+        rows = _SURFACE_MOTION(len(self.angles), self._spin(state).t(), sizes_of(radius), *vectors)
+        motion, lever = rows.permute(2, 1, 0).split(3, dim=2)
         return motion, lever
 
     def _spin(self, state: State) -> Tensor:
@@ -77,8 +79,8 @@ class Rolling(nn.Module):
         return force.new_zeros(len(force), n_dofs).index_add(1, self.angles.flatten(), parts.flatten(1))
 
     def blocks(self) -> list[Block]:
-        """Return the dofs of the derivatives that involve angles: three blocks for each kind of points (`_Alike`)."""
-        return [block for kind in self._alike for block in kind.blocks()]
+        """Return the dofs of the derivatives that involve angles: three blocks for each `_PointsOfOneKind`."""
+        return [block for kind in self._point_kinds for block in kind.blocks()]
 
     def derivatives(
         self, state: State, radius: Tensor, surface: Surface, force: Tensor, by_x: Tensor, by_velocity: Tensor
@@ -95,18 +97,18 @@ class Rolling(nn.Module):
         assert surface.axis is not None and surface.lever is not None
         vectors = (x.permute(2, 1, 0) for x in (surface.axis, surface.lever, force))
         matrices = (x.permute(2, 3, 1, 0) for x in (surface.curvature, by_x, by_velocity))
-        given = (self._spin(state).t(), sizes_of(radius), *vectors, *matrices)
-        found = _DERIVATIVES(len(self.angles), *given).permute(2, 1, 0)
-        of_points, *of_angles = found.split([9, 3, 3, 3, 1], dim=2)
-        derivatives = [both for kind in self._alike for both in kind.derivatives(*of_angles)]
+        arguments = (self._spin(state).t(), sizes_of(radius), *vectors, *matrices)
+        rows = _DERIVATIVES(len(self.angles), *arguments).permute(2, 1, 0)
+        of_points, *of_angles = rows.split([9, 3, 3, 3, 1], dim=2)
+        derivatives = [both for kind in self._point_kinds for both in kind.derivatives(*of_angles)]
         return of_points.unflatten(2, (3, 3)), derivatives
 
     @property
-    def _alike(self) -> list[_Alike]:
+    def _point_kinds(self) -> list[_PointsOfOneKind]:
         return list(self._kinds)  # type: ignore[arg-type]
 
 
-class _Alike(nn.Module):
+class _PointsOfOneKind(nn.Module):
     """The points on rods with the same number of nodes k: 1 for points at nodes, 2 for points on edges.
 
     Parameters
@@ -143,8 +145,8 @@ class _Alike(nn.Module):
         torque_by_x, torque_by_velocity, by_spin : (B, P, 3) of all points, as `_derivatives` finds them.
         torque_by_spin : (B, P, 1) likewise.
         """
-        given = torque_by_x, torque_by_velocity, by_spin, torque_by_spin
-        torque_by_x, torque_by_velocity, by_spin, torque_by_spin = (x[:, self.points] for x in given)
+        of_all_points = torque_by_x, torque_by_velocity, by_spin, torque_by_spin
+        torque_by_x, torque_by_velocity, by_spin, torque_by_spin = (x[:, self.points] for x in of_all_points)
         of_both = self.shares[:, :, None] * self.shares[:, None, :]
         return [
             (None, self._on_angles(by_spin).mT),

@@ -25,7 +25,7 @@ STEP = 1e-6  # of differences, in sizes of the robot
 OFF = 1e-3  # relative error of derivatives that is refused: differences are good to 1e-8 where features are not tiny
 LENGTH = 1e-2  # by which a normal's length may differ from 1: approximate distances, as learned ones, push nearly right
 
-Found = tuple[Tensor, Tensor, Tensor]
+ShapeValues = tuple[Tensor, Tensor, Tensor]
 
 
 @torch.no_grad()
@@ -54,11 +54,11 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     count = max(batch_sizes(shape), default=1)
     points = _around(nodes, size).expand(count, -1, -1)
 
-    def at(x: Tensor) -> Found:
+    def at(x: Tensor) -> ShapeValues:
         return _evaluated(shape, x, name)
 
-    on = _on_surface(at, points, STEP * size)
-    for x, off in ((on, 0.0), (on, radius)):
+    on_surface = _on_surface(at, points, STEP * size)
+    for x, off in ((on_surface, 0.0), (on_surface, radius)):
         x = x + off * _gradient(at, x, STEP * size)[0]
         _refuse_gradient(at, x, STEP * size, name, shape)
         _refuse_curvature(at, x, STEP * size, name)
@@ -68,19 +68,19 @@ def _refuse_other_sizes(shape: Shape, name: str) -> None:
     """Refuse a depth, width or sharpest radius that is no tensor of one number, or of one for each robot."""
     for size in ("depth", "width", "sharpest"):
         try:
-            found = getattr(shape, size)
+            value = getattr(shape, size)
         except Exception as error:
             raise InputError(f"{name}: {size} cannot be evaluated: {type(error).__name__}: {error}") from error
-        if not isinstance(found, Tensor) or (found.numel() != 1 and tuple(found.shape) != (len(found), 1)):
-            got = f"the shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        if not isinstance(value, Tensor) or (value.numel() != 1 and tuple(value.shape) != (len(value), 1)):
+            got = f"the shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise InputError(f"{name}: {size}: expected a tensor of shape () or (B, 1) [m], got {got}")
 
 
-def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
+def _evaluated(shape: Shape, x: Tensor, name: str) -> ShapeValues:
     """Return distances (B, N), normals (B, N, 3) and curvatures (B, N, 3, 3) at x (B, N, 3); refuse other results."""
     try:
-        found = shape.distance_and_derivatives(x)
-        shapes = [tuple(part.shape) for part in found]
+        values = shape.distance_and_derivatives(x)
+        shapes = [tuple(part.shape) for part in values]
     except Exception as error:
         raise InputError(
             f"{name}: distance_and_derivatives cannot be evaluated at points of shape {tuple(x.shape)}: "
@@ -92,7 +92,7 @@ def _evaluated(shape: Shape, x: Tensor, name: str) -> Found:
             f"{name}: distance_and_derivatives: expected distance, normal and curvature of the shapes {expected} at "
             f"points {tuple(x.shape)}, got {shapes}"
         )
-    return found
+    return values
 
 
 def _around(nodes: Tensor, size: float) -> Tensor:
@@ -102,7 +102,7 @@ def _around(nodes: Tensor, size: float) -> Tensor:
     return (nodes[torch.arange(TRIED, device="cpu") % len(nodes)] + size * noise)[None]
 
 
-def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor:
+def _on_surface(at: Callable[[Tensor], ShapeValues], x: Tensor, step: float) -> Tensor:
     """Return the points (B, N, 3) to which Newton's method along the gradient of the distance leads from x.
 
     They lie on the surface where it converges.
@@ -114,14 +114,14 @@ def _on_surface(at: Callable[[Tensor], Found], x: Tensor, step: float) -> Tensor
     return x
 
 
-def _gradient(at: Callable[[Tensor], Found], x: Tensor, step: float) -> tuple[Tensor, Tensor]:
+def _gradient(at: Callable[[Tensor], ShapeValues], x: Tensor, step: float) -> tuple[Tensor, Tensor]:
     """Return the gradient (B, N, 3) of the distance by central differences, and which points (B, N) are at no kink."""
     ahead, behind = _beside(at, x, step, 0)
     bend = (ahead + behind - 2 * at(x)[0][..., None]).abs().amax(-1)
     return (ahead - behind) / (2 * step), bend < 0.1 * OFF * step
 
 
-def _beside(at: Callable[[Tensor], Found], x: Tensor, step: float, which: int) -> tuple[Tensor, Tensor]:
+def _beside(at: Callable[[Tensor], ShapeValues], x: Tensor, step: float, which: int) -> tuple[Tensor, Tensor]:
     """Return distances (B, N, 3) or normals (B, N, 3, 3) a step ahead and a step behind along each axis.
 
     Parameters
@@ -133,30 +133,30 @@ def _beside(at: Callable[[Tensor], Found], x: Tensor, step: float, which: int) -
     return sides[0], sides[1]
 
 
-def _refuse_gradient(at: Callable[[Tensor], Found], x: Tensor, step: float, name: str, shape: Shape) -> None:
+def _refuse_gradient(at: Callable[[Tensor], ShapeValues], x: Tensor, step: float, name: str, shape: Shape) -> None:
     """Refuse normals that are not the gradient of the distance or not of length one, and a deviating `distance`."""
     distance, normal, _ = at(x)
     expected, smooth = _gradient(at, x, step)
     place = _first(~_close(shape.distance(x), distance, x.abs().amax(-1)) & smooth, smooth)
     if place is not None:
-        raise InputError(f"{name}: distance() is not what distance_and_derivatives() says at {_said(x[place])}")
+        raise InputError(f"{name}: distance() is not what distance_and_derivatives() says at {_as_text(x[place])}")
     place = _first((normal - expected).norm(dim=-1) > OFF * (1 + expected.norm(dim=-1)), smooth)
     if place is not None:
         raise InputError(
-            f"{name}: its normal is not the gradient of its distance: at {_said(x[place])} it is "
-            f"{_said(normal[place])}, and differences of the distance say {_said(expected[place])}; expected a unit "
-            "vector out of the shape"
+            f"{name}: its normal is not the gradient of its distance: at {_as_text(x[place])} it is "
+            f"{_as_text(normal[place])}, and differences of the distance say {_as_text(expected[place])}; expected a "
+            "unit vector out of the shape"
         )
     place = _first((normal.norm(dim=-1) - 1).abs() > LENGTH, smooth & (distance.abs() < OFF * x.abs().amax(-1)))
     if place is not None:
         raise InputError(
-            f"{name}: its normal at {_said(x[place])} has the length {float(normal[place].norm()):.4g}; expected 1: "
+            f"{name}: its normal at {_as_text(x[place])} has the length {float(normal[place].norm()):.4g}; expected 1: "
             "what changes by something else than one metre in a metre is no distance, divide it by the length of its "
             "gradient"
         )
 
 
-def _refuse_curvature(at: Callable[[Tensor], Found], x: Tensor, step: float, name: str) -> None:
+def _refuse_curvature(at: Callable[[Tensor], ShapeValues], x: Tensor, step: float, name: str) -> None:
     """Refuse curvatures that are not the derivative of the normal."""
     _, normal, curvature = at(x)
     ahead, behind = _beside(at, x, step, 1)
@@ -167,13 +167,13 @@ def _refuse_curvature(at: Callable[[Tensor], Found], x: Tensor, step: float, nam
     place = _first((curvature - expected).flatten(2).norm(dim=-1) > OFF * size + 10 * noise, smooth)
     if place is not None:
         raise InputError(
-            f"{name}: its curvature is not the derivative of its normal: at {_said(x[place])} it is "
-            f"{_said(curvature[place])}, and differences of the normal say {_said(expected[place])} [1/m]"
+            f"{name}: its curvature is not the derivative of its normal: at {_as_text(x[place])} it is "
+            f"{_as_text(curvature[place])}, and differences of the normal say {_as_text(expected[place])} [1/m]"
         )
 
 
-def _close(found: Tensor, expected: Tensor, size: Tensor) -> Tensor:
-    return (found - expected).abs() <= 1e-9 * (expected.abs() + size)
+def _close(value: Tensor, expected: Tensor, size: Tensor) -> Tensor:
+    return (value - expected).abs() <= 1e-9 * (expected.abs() + size)
 
 
 def _first(wrong: Tensor, counts: Tensor) -> tuple[int, int] | None:
@@ -182,7 +182,7 @@ def _first(wrong: Tensor, counts: Tensor) -> tuple[int, int] | None:
     return tuple(wrong.nonzero()[0].tolist()) if bool(wrong.any()) else None
 
 
-def _said(numbers: Tensor) -> str:
+def _as_text(numbers: Tensor) -> str:
     """Return numbers as text for messages."""
     flat = ", ".join(f"{x:.4g}" for x in numbers.flatten().tolist())
     return f"({flat})"

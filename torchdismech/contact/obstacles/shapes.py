@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.obstacles.directions import (
-    across,
     identity,
-    one_of,
+    one_hot,
     outer_square,
     per_point,
+    perpendicular,
     polar,
     rounding,
     unit,
@@ -160,7 +160,7 @@ class Capsule(_AroundSegment):
         away = torch.where(before, from_start, torch.where(past, from_end, from_start - along * axis))
         # Subtracting the component along the axis leaves rounding errors of that component's size, even on the axis.
         smallest = rounding(self.radius + along.detach().squeeze(-1).abs())
-        length, normal, inverse = polar(away, smallest, across(axis))
+        length, normal, inverse = polar(away, smallest, perpendicular(axis))
         barrel = (~(before | past)).to(axis.dtype)[..., None]
         tangential = identity(normal) - outer_square(normal) - barrel * outer_square(axis)
         return length - self.radius, normal, inverse[..., None, None] * tangential
@@ -207,13 +207,13 @@ class Cylinder(_AroundSegment):
         from_center = points - (start + end) / 2
         along = (from_center * axis).sum(-1, keepdim=True)
         smallest = rounding(self.radius + along.detach().squeeze(-1).abs())
-        from_axis, radial, over_radius = polar(from_center - along * axis, smallest, across(axis))
+        from_axis, radial, over_radius = polar(from_center - along * axis, smallest, perpendicular(axis))
         side = torch.where(along < 0, -1.0, 1.0).to(along.dtype)
         upward = (side * axis).expand_as(radial)
         beyond = torch.stack([from_axis - self.radius, (along * side - length / 2).squeeze(-1)], dim=-1)
         over = beyond > 0
         nearest, face = beyond.max(-1)
-        fallback = one_of(face, 2).to(along.dtype)
+        fallback = one_hot(face, 2).to(along.dtype)
         edge = rounding(torch.minimum(self.radius, length.squeeze(-1)))
         outside, outward, inverse = polar(torch.where(over, beyond, 0.0), edge, fallback)
         normal = outward[..., :1] * radial + outward[..., 1:] * upward
@@ -280,7 +280,7 @@ class Box(Shape):
         excess = torch.where(over, beyond, 0.0)
         # Within rounding of the surface the nearest face decides, as inside.
         face_distance, face = beyond.max(-1)
-        face_normal = one_of(face, 3).to(local.dtype)
+        face_normal = one_hot(face, 3).to(local.dtype)
         smallest = rounding(self.size.amin(-1, keepdim=True))
         length, outward, inverse = polar(excess, smallest, face_normal)
         distance = torch.where(inverse > 0, length, face_distance)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block
-from torchdismech.robot.body import Body, side_by_side
+from torchdismech.robot.body import Body, concatenated_sizes
 
 __all__ = ["TouchPoints", "longest_side"]
 
@@ -51,7 +51,9 @@ class TouchPoints(nn.Module):
         self.largest_spacing = longest_side(body, body.links[touches[body.links].all(axis=1)])
         if spacing is not None:
             self.largest_spacing = min(self.largest_spacing, spacing)
-            links, of_links = _alike(body.links, side_by_side(body.edge_contact_radius, body.side_contact_radius()))
+            links, of_links = _unique_links(
+                body.links, concatenated_sizes(body.edge_contact_radius, body.side_contact_radius())
+            )
             kinds = (links, of_links, _on_edges), (body.triangles, body.face_contact_radius, _in_triangles)
             for corners, radius, divided in kinds:
                 chosen = np.flatnonzero(touches[corners].all(axis=1))
@@ -61,11 +63,13 @@ class TouchPoints(nn.Module):
                     weights.append(shares)
                     radii.append(radius[..., torch.as_tensor(chosen, device="cpu")].repeat_interleave(len(shares), -1))
         self._between = nn.ModuleList(_Between(e, w) for e, w in zip(elements, weights, strict=True))
-        self.register_buffer("radius", side_by_side(*radii), persistent=False)
-        whole = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, device="cpu").expand(body.n_nodes, 3)
-        own = torch.nn.functional.pad(torch.arange(body.n_nodes, device="cpu")[:, None], (0, 2))
-        self.register_buffer("nodes", torch.cat([own, *(part.nodes() for part in self.between)]), persistent=False)
-        self.register_buffer("weights", torch.cat([whole, *(part.shares() for part in self.between)]), persistent=False)
+        self.register_buffer("radius", concatenated_sizes(*radii), persistent=False)
+        weights_at_nodes = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64, device="cpu").expand(body.n_nodes, 3)
+        at_nodes = torch.nn.functional.pad(torch.arange(body.n_nodes, device="cpu")[:, None], (0, 2))
+        self.register_buffer("nodes", torch.cat([at_nodes, *(part.nodes() for part in self.between)]), persistent=False)
+        self.register_buffer(
+            "weights", torch.cat([weights_at_nodes, *(part.shares() for part in self.between)]), persistent=False
+        )
 
     @property
     def between(self) -> list[_Between]:
@@ -84,8 +88,8 @@ class TouchPoints(nn.Module):
     def onto_nodes(self, force: Tensor) -> Tensor:
         """Return the forces (B, N, 3) on the nodes that are equivalent to forces (B, P, 3) on the points."""
         total, *between = force.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
-        for part, own in zip(self.between, between, strict=True):
-            total = total.index_add(1, part.elements.flatten(), part.onto_corners(own).flatten(1, 2))
+        for part, part_force in zip(self.between, between, strict=True):
+            total = total.index_add(1, part.elements.flatten(), part.onto_corners(part_force).flatten(1, 2))
         return total
 
     def nodes_of(self, chosen: Tensor) -> Tensor:
@@ -94,23 +98,23 @@ class TouchPoints(nn.Module):
         on = share.new_zeros(len(chosen), self.n_nodes).index_add(1, self.nodes.flatten(), share.flatten(1))
         return on > 0
 
-    def said(self, point: int) -> str:
+    def point_name(self, point: int) -> str:
         """Return how messages call a point, by the numbers of its nodes."""
         nodes = self.nodes[point][self.weights[point] > 0].tolist()
         return f"node {nodes[0]}" if len(nodes) == 1 else f"point between nodes {', '.join(map(str, nodes))}"
 
     def blocks(self) -> list[Block]:
         """Return the dofs of the blocks of derivatives: of each node, then of each edge and triangle with points."""
-        own = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)
-        return [Block(own, own), *(part.block() for part in self.between)]
+        node_dofs = 3 * np.arange(self.n_nodes)[:, None] + np.arange(3)
+        return [Block(node_dofs, node_dofs), *(part.block() for part in self.between)]
 
     def derivatives(self, of_points: Tensor) -> list[Tensor]:
         """Return the derivatives (B, S, 3 k, 3 k) for each of `blocks`, from those of each point (B, P, 3, 3).
 
         k is the number of nodes of an element, 1 for nodes themselves.
         """
-        own, *between = of_points.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
-        return [own, *(part.derivatives(values) for part, values in zip(self.between, between, strict=True))]
+        of_nodes, *between = of_points.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
+        return [of_nodes, *(part.derivatives(values) for part, values in zip(self.between, between, strict=True))]
 
 
 class _Between(nn.Module):
@@ -202,9 +206,9 @@ def _in_triangles(divisions: int) -> np.ndarray:
     return np.stack([i, j, divisions - i - j], axis=1)[inside] / divisions
 
 
-def _alike(links: np.ndarray, radius: Tensor) -> tuple[np.ndarray, Tensor]:
+def _unique_links(links: np.ndarray, radius: Tensor) -> tuple[np.ndarray, Tensor]:
     """Return each link (L, 2) once with its largest radius (..., L): a rod's edge may be a side of a shell, too."""
-    once, index = np.unique(np.sort(links, axis=1), axis=0, return_inverse=True)
+    unique, index = np.unique(np.sort(links, axis=1), axis=0, return_inverse=True)
     places = torch.as_tensor(index.reshape(-1), device=radius.device).expand(radius.shape)
-    largest = radius.new_zeros(*radius.shape[:-1], len(once)).scatter_reduce(-1, places, radius, "amax")
-    return once, largest
+    largest = radius.new_zeros(*radius.shape[:-1], len(unique)).scatter_reduce(-1, places, radius, "amax")
+    return unique, largest

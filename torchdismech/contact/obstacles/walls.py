@@ -30,17 +30,17 @@ def through_walls(mesh: Mesh, start: Tensor, end: Tensor, distances: tuple[Tenso
     distances : (K,) each, signed, of both ends [m].
     """
     way = end - start
-    of, inside = _middles(*crossings(mesh, start, way), len(start))
+    path, place = _middles(*crossings(mesh, start, way), len(start))
     passed = torch.zeros(len(start), dtype=torch.bool, device=start.device)
-    points = start[of] + inside.unsqueeze(1) * way[of]
+    points = start[path] + place.unsqueeze(1) * way[path]
     distance, normal, _ = (t[0] for t in mesh.distance_and_derivatives(points[None]))
-    deeper = -distance - torch.maximum(-distances[0], -distances[1]).clamp_min(0)[of]
+    deeper = -distance - torch.maximum(-distances[0], -distances[1]).clamp_min(0)[path]
     chosen = (deeper > 0).nonzero().squeeze(1)
     behind = -normal[chosen] * (2 * torch.linalg.vector_norm(mesh.size))
     ray, share = crossings(mesh, points[chosen], behind)
     nearest = torch.ones(len(chosen), dtype=share.dtype, device=share.device).scatter_reduce(0, ray, share, "amin")
     thickness = nearest * torch.linalg.vector_norm(behind, dim=1) - distance[chosen]
-    passed[of[chosen[deeper[chosen] > 0.5 * DIP * thickness]]] = True
+    passed[path[chosen[deeper[chosen] > 0.5 * DIP * thickness]]] = True
     return passed
 
 
@@ -55,13 +55,13 @@ def crossings(mesh: Mesh, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
     share : (C,) fraction of the path at which it is, between 0 and 1.
     """
     corners = mesh.vertices[mesh.triangles]
-    found = []
-    for some in torch.arange(len(start), device=start.device).split(max(1, MOST_PAIRS // len(corners))):
-        way_number, share = _met(corners, start[some], way[some])
-        found.append((some[way_number], share))
-    if not found:
+    parts = []
+    for chunk in torch.arange(len(start), device=start.device).split(max(1, MOST_PAIRS // len(corners))):
+        way_number, share = _met(corners, start[chunk], way[chunk])
+        parts.append((chunk[way_number], share))
+    if not parts:
         return torch.zeros(0, dtype=torch.long, device=start.device), start.new_zeros(0)
-    return torch.cat([number for number, _ in found]), torch.cat([share for _, share in found])
+    return torch.cat([number for number, _ in parts]), torch.cat([share for _, share in parts])
 
 
 def _met(corners: Tensor, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,36 +73,36 @@ def _met(corners: Tensor, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
     way = way.unsqueeze(1)  # (K, 1, 3)
     across = torch.linalg.cross(way, second.unsqueeze(0))
     volume = (across * first).sum(-1)
-    there = start.unsqueeze(1) - origin
-    turned = torch.linalg.cross(there, first.expand_as(there))
-    u, v, share = (across * there).sum(-1), (turned * way).sum(-1), (turned * second).sum(-1)
+    from_corner = start.unsqueeze(1) - origin
+    turned = torch.linalg.cross(from_corner, first.expand_as(from_corner))
+    u, v, share = (across * from_corner).sum(-1), (turned * way).sum(-1), (turned * second).sum(-1)
     u, v, share = (x / torch.where(volume == 0, torch.inf, volume) for x in (u, v, share))
     met = (volume != 0) & (u >= -BESIDE) & (v >= -BESIDE) & (u + v <= 1 + BESIDE) & (share > 0) & (share < 1)
     number, triangle = met.nonzero().unbind(1)
     return number, share[number, triangle]
 
 
-def _middles(of: Tensor, share: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def _middles(path: Tensor, share: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return places at which to evaluate the depth: `LOOKS` between all neighbouring crossings of each path.
 
     Both ends of a path count as crossings, too.
 
     Parameters
     ----------
-    of, share : (C,) path number and fraction of each crossing.
+    path, share : (C,) path number and fraction of each crossing.
     count : number of paths.
 
     Returns
     -------
-    of, share : (M,) path number and fraction of each place.
+    path, share : (M,) path number and fraction of each place.
     """
-    every = torch.arange(count, device=of.device)
-    of = torch.cat([every, of, every])
+    every = torch.arange(count, device=path.device)
+    path = torch.cat([every, path, every])
     share = torch.cat([torch.zeros_like(every, dtype=share.dtype), share, torch.ones_like(every, dtype=share.dtype)])
     order = share.argsort(stable=True)
-    order = order[of[order].argsort(stable=True)]
-    of, share = of[order], share[order]
-    goes_on = (of[1:] == of[:-1]).nonzero().squeeze(1)
-    low, high = share[goes_on], share[goes_on + 1]
+    order = order[path[order].argsort(stable=True)]
+    path, share = path[order], share[order]
+    followed = (path[1:] == path[:-1]).nonzero().squeeze(1)
+    low, high = share[followed], share[followed + 1]
     parts = torch.tensor(LOOKS, dtype=share.dtype, device=share.device)
-    return of[goes_on].repeat_interleave(len(parts)), torch.lerp(low[:, None], high[:, None], parts).flatten()
+    return path[followed].repeat_interleave(len(parts)), torch.lerp(low[:, None], high[:, None], parts).flatten()

@@ -56,22 +56,22 @@ def overlapping(
         For shapes that do not fit, a box with low > high, or keys that are not increasing.
     """
     _check_shapes(low, high, other_low, other_high)
-    robots, own = low.shape[:2]
-    others = own if other_low is None else other_low.shape[1]
-    if robots == 0 or own == 0 or others == 0:
+    robots, count = low.shape[:2]
+    other_count = count if other_low is None else other_low.shape[1]
+    if robots == 0 or count == 0 or other_count == 0:
         if excluded is not None:
-            _check_excluded(excluded, own * others)
+            _check_excluded(excluded, count * other_count)
         empty = torch.empty(0, dtype=torch.int64, device=low.device)
         return empty, empty, empty
     boxes = [corner for corner in (low, high, other_low, other_high) if corner is not None]
-    found = _compiled(boxes, own, others, excluded)
-    return _by_torch(boxes, own, others, excluded) if found is None else found
+    pairs = _compiled(boxes, count, other_count, excluded)
+    return _by_torch(boxes, count, other_count, excluded) if pairs is None else pairs
 
 
-def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Overlaps | None:
+def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded: Tensor | None) -> Overlaps | None:
     """Return the pairs by compiled code; None where torch has to find them, or to say which box or key is wrong."""
-    given = boxes if excluded is None else [*boxes, excluded]
-    function = function_of("overlapping_boxes") if compiled_code_takes(*given) and not watched() else None
+    tensors = boxes if excluded is None else [*boxes, excluded]
+    function = function_of("overlapping_boxes") if compiled_code_takes(*tensors) and not watched() else None
     if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
         return None
     if taping():
@@ -79,24 +79,26 @@ def _compiled(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     corners: list[Tensor | None] = [corner.double().contiguous() for corner in boxes]  # exact
     low, high, other_low, other_high = map(address, corners + [None] * (4 - len(corners)))
     keys = None if excluded is None else excluded.contiguous()
-    none = (address(keys), 0 if keys is None else len(keys))
+    excluded_keys = (address(keys), 0 if keys is None else len(keys))
     robots = len(boxes[0])
     count = ROOM * sum(corner.shape[0] * corner.shape[1] for corner in boxes[::2])
     room = -1
     while count > room:
         room = count
-        found = torch.empty(3, room, dtype=torch.int64, device="cpu")
-        count = function(robots, own, low, high, others, other_low, other_high, *none, room, found.data_ptr())
+        numbers = torch.empty(3, room, dtype=torch.int64, device="cpu")
+        count = function(
+            robots, first_count, low, high, other_count, other_low, other_high, *excluded_keys, room, numbers.data_ptr()
+        )
     if count < 0:
         return None
-    robot, first, second = found[:, :count].unbind()
+    robot, first, second = numbers[:, :count].unbind()
     return robot, first, second
 
 
-def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | None) -> Overlaps:
+def _by_torch(boxes: list[Tensor], count: int, other_count: int, excluded: Tensor | None) -> Overlaps:
     """Return the pairs by operations of torch; refuse boxes and keys that are wrong."""
     if excluded is not None:
-        _check_excluded(excluded, own * others)
+        _check_excluded(excluded, count * other_count)
     within = len(boxes) == 2
     # both sets as one tensor, in float64 (an exact copy) and with components first, which is faster
     low, high = (torch.cat(boxes[k::2], 1).double().movedim(2, 0).contiguous() for k in (0, 1))
@@ -104,14 +106,14 @@ def _by_torch(boxes: list[Tensor], own: int, others: int, excluded: Tensor | Non
     if len(rows) < low.shape[1]:
         low, high = low[:, rows], high[:, rows]
     _check_boxes(low, high, rows)
-    key = keys_of_pairs(low, high, own, within) if len(rows) else rows
+    key = keys_of_pairs(low, high, count, within) if len(rows) else rows
     if excluded is not None and len(excluded):
-        pair = key % (own * others)
+        pair = key % (count * other_count)
         at = torch.searchsorted(excluded, pair).clamp_(max=len(excluded) - 1)
         key = key[excluded[at] != pair]
-    owner = key // others
-    robot = owner // own
-    return rows[robot], owner - robot * own, key - owner * others
+    owner = key // other_count
+    robot = owner // count
+    return rows[robot], owner - robot * count, key - owner * other_count
 
 
 def adjacent(

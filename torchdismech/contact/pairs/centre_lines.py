@@ -70,7 +70,9 @@ class CentreLines(nn.Module):
             low.device,
         )
 
-    def near_pairs(self, found: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor) -> tuple[NearPairs, NearPairs]:
+    def near_pairs(
+        self, overlapping_pairs: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor
+    ) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges whose gap can get down to a tolerance, () or (K,), while nodes stay in boxes.
 
         First the pairs that touch as straight edges, then those that cross as smooth lines. Crossing lines without
@@ -78,17 +80,19 @@ class CentreLines(nn.Module):
 
         Parameters
         ----------
-        found : the pairs whose boxes overlap.
+        overlapping_pairs : the pairs whose boxes overlap.
         low, high : (B, N, 3) corners of the nodes' boxes [m].
         """
-        a, b = self.nodes.index_select(0, found.first), self.nodes.index_select(0, found.second)
+        a, b = self.nodes.index_select(0, overlapping_pairs.first), self.nodes.index_select(0, overlapping_pairs.second)
         nodes = torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
-        given = [found.reach, found.reach + tolerance, *_as_numbers(nodes, low)]
-        listed = Listed(found.robot, nodes)
-        gap, crossing, *_ = rows = pair_values(_CROSSING, listed, low.flatten(1), high.flatten(1), given)
+        inputs = [overlapping_pairs.reach, overlapping_pairs.reach + tolerance, *_as_numbers(nodes, low)]
+        listed = Listed(overlapping_pairs.robot, nodes)
+        gap, crossing, *_ = rows = pair_values(_CROSSING, listed, low.flatten(1), high.flatten(1), inputs)
         near, crosses = gap <= 0, crossing > 0
-        straight = NearPairs(Listed(found.robot, nodes[:, :4]), found.reach).chosen(near & ~crosses)
-        return straight, NearPairs(listed, found.reach, rows[2:]).chosen(near & crosses)
+        straight = NearPairs(Listed(overlapping_pairs.robot, nodes[:, :4]), overlapping_pairs.reach).chosen(
+            near & ~crosses
+        )
+        return straight, NearPairs(listed, overlapping_pairs.reach, rows[2:]).chosen(near & crosses)
 
 
 def _as_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
@@ -104,13 +108,13 @@ class _Line:
     ----------
     edge : from start to end [m].
     bends : second differences of the nodes' positions at both ends [m]; zero where a line ends.
-    goes_on : 1 where the line continues beyond start and beyond end, else 0.
+    continues : 1 where the line continues beyond start and beyond end, else 0.
     room : how far any of its nodes may be from the centre of its box [m].
     """
 
     edge: Vec3
     bends: tuple[Vec3, Vec3]
-    goes_on: tuple[Tensor, Tensor]
+    continues: tuple[Tensor, Tensor]
     room: Tensor
 
     @classmethod
@@ -144,7 +148,7 @@ def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
 
 
 def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers: Tensor) -> list:
-    """Return for pairs of lines: distance less limit (a lower bound), whether they cross (1 or 0), and four `goes_on`.
+    """Return for pairs of lines: distance less limit (a lower bound), whether they cross (1 or 0), four `continues`.
 
     They cross if the angle theta between them is large enough for a unique closest pair, and one at least is curved.
     The closest pair is unique where sin^2 theta is larger than their distance, here the `reach`, times the sum of their
@@ -159,8 +163,8 @@ def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers:
     middles, rooms = moving(low, high)
     first, second = (0, 1, 4, 5), (2, 3, 6, 7)
     a, b = (
-        _Line.of([middles[k] for k in own], [rooms[k] for k in own], [numbers[k] for k in own])
-        for own in (first, second)
+        _Line.of([middles[k] for k in places], [rooms[k] for k in places], [numbers[k] for k in places])
+        for places in (first, second)
     )
     gap = spare_distance(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)
     across = a.edge.cross(b.edge)
@@ -170,8 +174,8 @@ def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers:
     for i in first:
         for j in second:
             apart = apart & ~(numbers[i] == numbers[j])
-    curved = apart & (a.goes_on[0] + a.goes_on[1] + b.goes_on[0] + b.goes_on[1] > 0)
-    return [gap, torch.where(curved, torch.ones_like(gap), torch.zeros_like(gap)), *a.goes_on, *b.goes_on]
+    curved = apart & (a.continues[0] + a.continues[1] + b.continues[0] + b.continues[1] > 0)
+    return [gap, torch.where(curved, torch.ones_like(gap), torch.zeros_like(gap)), *a.continues, *b.continues]
 
 
 _BULGES = Fused(_bulge, "bulges of lines")
@@ -188,7 +192,7 @@ def _nodes_around(body: Body) -> np.ndarray:
         if rod.closed:
             before[0], after[-1] = rod.nodes[-2], rod.nodes[1]
         forward = (rod.signs > 0)[:, None]
-        own = rod.edges < body.n_edges
+        is_rod_edge = rod.edges < body.n_edges
         both = np.where(forward, np.stack([before, after], 1), np.stack([after, before], 1))
-        around[rod.edges[own]] = both[own]
+        around[rod.edges[is_rod_edge]] = both[is_rod_edge]
     return around

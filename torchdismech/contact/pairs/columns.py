@@ -33,23 +33,23 @@ WRAP = 1024  # columns along an axis before the numbers repeat; a power of two
 CHUNK = 1 << 18  # candidate pairs compared at a time: some 20 MB
 
 
-def keys_of_pairs(low: Tensor, high: Tensor, own: int, within: bool) -> Tensor:
-    """Return the pairs of boxes of the same robot that overlap as keys (robot * own + first) * others + second, sorted.
+def keys_of_pairs(low: Tensor, high: Tensor, count: int, within: bool) -> Tensor:
+    """Return pairs of overlapping boxes of one robot as sorted keys (robot * count + first) * other_count + second.
 
     Parameters
     ----------
     low, high : (3, B, M) float64, finite corners of boxes, low <= high [m].
-    own : number of boxes in the first set, which come first among the M; those of the second set are numbered from 0.
+    count : number of boxes in the first set, which come first among the M; those of the second set are numbered from 0.
     within : whether pairs are two boxes of the first set, first < second; else they are one box of each set.
     """
-    behind = 0 if within else own
-    others = low.shape[2] - behind
+    behind = 0 if within else count
+    other_count = low.shape[2] - behind
     columns = _Columns.of(low, high)
     keys = [columns.robot.new_empty(0)]
-    for left, right in columns.within() if within else columns.between(own):
+    for left, right in columns.within() if within else columns.between(count):
         one, another = _at(columns.original, left), _at(columns.original, right)
         first, second = torch.minimum(one, another), torch.maximum(one, another) - behind
-        keys.append((_at(columns.robot, left) * own + first) * others + second)
+        keys.append((_at(columns.robot, left) * count + first) * other_count + second)
     return torch.cat(keys).sort().values
 
 
@@ -99,8 +99,8 @@ class _Table:
             for axis in (0, 1):
                 touch &= _at(self.low[axis], source) <= _at(other.high[axis], target)
                 touch &= _at(other.low[axis], target) <= _at(self.high[axis], source)
-            found = touch.nonzero().flatten()
-            yield _at(self.box, _at(source, found)), _at(other.box, _at(target, found))
+            overlapping = touch.nonzero().flatten()
+            yield _at(self.box, _at(source, overlapping)), _at(other.box, _at(target, overlapping))
 
 
 @dataclass(frozen=True)
@@ -169,9 +169,9 @@ class _Columns:
         if self.mixed:
             yield from self._visitors(boxes, boxes).overlaps_with(residents)
 
-    def between(self, own: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield pairs of boxes that overlap, one of the first `own` boxes of a robot and one of its other boxes."""
-        mine, theirs = (self.original < own).nonzero().flatten(), (self.original >= own).nonzero().flatten()
+    def between(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield pairs of boxes that overlap, one of the first `count` boxes of a robot and one of its other boxes."""
+        mine, theirs = (self.original < count).nonzero().flatten(), (self.original >= count).nonzero().flatten()
         my_residents, their_residents = (self._table(boxes, _at(self.level, boxes)) for boxes in (mine, theirs))
         yield from my_residents.overlaps_with(their_residents)
         if self.mixed:
@@ -180,11 +180,11 @@ class _Columns:
 
     def _visitors(self, boxes: Tensor, hosts: Tensor) -> _Table:
         """Return the table of `boxes` in all levels coarser than their own in which their robot has some of `hosts`."""
-        own = _at(self.level, boxes)
-        coarser = torch.arange(int(own.amax()), device=boxes.device)
+        level_of_box = _at(self.level, boxes)
+        coarser = torch.arange(int(level_of_box.amax()), device=boxes.device)
         inhabited = torch.zeros_like(self.cell, dtype=torch.bool)
         inhabited[self.robot[hosts], self.level[hosts]] = True
-        visits = inhabited[self.robot[boxes], : len(coarser)] & (coarser < own[:, None])
+        visits = inhabited[self.robot[boxes], : len(coarser)] & (coarser < level_of_box[:, None])
         guest, level = visits.nonzero(as_tuple=True)
         return self._table(_at(boxes, guest), level)
 

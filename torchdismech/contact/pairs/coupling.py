@@ -91,8 +91,8 @@ class NodeBlocks:
         i, j = keys // self.nodes, keys % self.nodes
         key, sorted_keys = torch.maximum(i, j) * self.nodes + torch.minimum(i, j), self._keys.on(keys.device)
         rank = torch.searchsorted(sorted_keys, key).clamp(max=max(len(sorted_keys) - 1, 0))
-        there = sorted_keys[rank] == key if len(sorted_keys) else torch.zeros_like(key, dtype=torch.bool)
-        return torch.where(there, rank + len(sorted_keys) * (i < j), -1)
+        is_joined = sorted_keys[rank] == key if len(sorted_keys) else torch.zeros_like(key, dtype=torch.bool)
+        return torch.where(is_joined, rank + len(sorted_keys) * (i < j), -1)
 
     @cached_property
     def _keys(self) -> IndexMap:
@@ -118,10 +118,10 @@ class NodeBlocks:
         if find is None or not nodes.is_cpu:
             blocks = self.numbers_of((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
             return None if bool((blocks < 0).any()) else blocks
-        found = nodes.new_empty(count, each * each)
+        numbers = nodes.new_empty(count, each * each)
         listed = None if self._listed is None else self._listed.array
-        given = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), found)
-        return found if find(*map(address, given)) else None
+        arguments = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), numbers)
+        return numbers if find(*map(address, arguments)) else None
 
 
 class Coupling:
@@ -133,7 +133,7 @@ class Coupling:
     ----------
     pattern : of the matrix with contact.
     solvers : its linear solvers, by device and number of robots.
-    before : the solvers of the pattern before this one.
+    solvers_before : those of the pattern before this one.
     base_entries : indices, among the nnz values, of the values of the base.
     from_base : (nnz,) int32, for each value the index of the value of the base as which it begins; -1 for zero.
     blocks : where the blocks of pairs of nodes stand.
@@ -146,7 +146,7 @@ class Coupling:
         self,
         pattern: Pattern,
         solvers: dict,
-        before: dict,
+        solvers_before: dict,
         base_entries: IndexMap,
         from_base: np.ndarray,
         blocks: NodeBlocks,
@@ -155,7 +155,7 @@ class Coupling:
         memory: Pool,
     ):
         self.pattern = pattern
-        self.solvers, self.before = solvers, before
+        self.solvers, self.solvers_before = solvers, solvers_before
         self.base_entries, self.from_base = base_entries, from_base
         self.node_blocks = blocks
         self.pair_blocks = pair_blocks
@@ -187,11 +187,11 @@ class Coupling:
             self._block_places[table] = BlockPlaces(self.node_blocks.summed, *where)
         return self._block_places[table]
 
-    def add(self, values: Tensor, found: Touching, blocks: PairBlocks) -> None:
+    def add(self, values: Tensor, touching: Touching, blocks: PairBlocks) -> None:
         """Add the blocks of pairs that touch to values (nnz + 1, B), as from `widened`, in place."""
         rows = self._entries(len(blocks.weights)).on(values.device)
-        target = self._target(found, values.shape[1])
-        for k in range(0, len(found.chosen), CHUNK):
+        target = self._target(touching, values.shape[1])
+        for k in range(0, len(touching.chosen), CHUNK):
             entries = blocks.entries(slice(k, k + CHUNK)).index_select(0, rows)
             # index_put sums in a fixed order on every device; index_add does not
             values.view(-1).index_put_((target[:, k : k + CHUNK],), entries, accumulate=True)
@@ -207,18 +207,18 @@ class Coupling:
             self._summed[count] = IndexMap(np.flatnonzero(kept))
         return self._summed[count]
 
-    def _target(self, found: Touching, batch: int) -> Tensor:
+    def _target(self, touching: Touching, batch: int) -> Tensor:
         """Return the flat indices (entries, A), in values (nnz + 1, B), of the entries of pairs that touch.
 
         They are kept, as the same pairs touch in most iterations of a step.
         """
-        chosen, table = found.chosen, found.table
+        chosen, table = touching.chosen, touching.table
         if table in self._targets and torch.equal(self._targets[table][0], chosen):
             return self._targets[table][1]
         rank = self.pair_blocks[table].index_select(0, chosen).t()  # (n^2, A)
         target = self.node_blocks.entries.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
         entries = self._entries(table.listed_nodes.shape[1]).on(chosen.device)
-        target = target.index_select(0, entries) * batch + found.robot
+        target = target.index_select(0, entries) * batch + touching.robot
         self._targets[table] = (chosen, target)
         return target
 
@@ -235,27 +235,27 @@ class StepPairs:
     def __init__(self, listed: Pairs, cache: CouplingCache):
         self.listed = listed
         self._cache = cache
-        self._known: dict[PairTable, Tensor] = {}
+        self._friction: dict[PairTable, Tensor] = {}
 
     def rows(self, index: Tensor) -> StepPairs:
         """Return the pairs of the robots that `index` selects."""
         return StepPairs(self.listed.rows(index), self._cache)
 
     @contextmanager
-    def with_tractions(self, known: dict[PairTable, Tensor]) -> Iterator[None]:
+    def with_tractions(self, friction: dict[PairTable, Tensor]) -> Iterator[None]:
         """Within this context, let `force_and_values` return the derivatives of primal-dual steps.
 
-        See `Rubbing.with_tractions`.
+        See `SmoothedFriction.with_tractions`.
 
         Parameters
         ----------
-        known : by table, the friction (B, P, KNOWN) of its pairs.
+        friction : by table, the friction (B, P, KNOWN) of its pairs.
         """
-        before, self._known = self._known, known
+        before, self._friction = self._friction, friction
         try:
             yield
         finally:
-            self._known = before
+            self._friction = before
 
     @cached_property
     def coupling(self) -> Coupling:
@@ -280,17 +280,19 @@ class StepPairs:
         values : of the matrix without contact, to which -position_gain dF/dx - velocity_gain dF/dvelocity is added.
         position_gain, velocity_gain : the latter may be a tensor ().
         """
-        total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.pushing(self.listed)
+        total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.force_tables(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
-        sums = {table: found for table, found in all_sums.items() if found is not None and compiled_code_takes(values)}
-        wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._known)
+        sums = {t: of_table for t, of_table in all_sums.items() if of_table is not None and compiled_code_takes(values)}
+        wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._friction)
         for table in tables:
             if table not in sums:
-                known = self._known.get(table)
-                found = contacts[table.contact].touching(table, q, velocity)
-                force, blocks = found.force_and_blocks(*gains, None if known is None else known[table.slots][:, :3])
-                total = total + found.summed(force, q)
-                self.coupling.add(wide, found, blocks)
+                friction = self._friction.get(table)
+                touching = contacts[table.contact].touching(table, q, velocity)
+                force, blocks = touching.force_and_blocks(
+                    *gains, None if friction is None else friction[table.slots][:, :3]
+                )
+                total = total + touching.summed(force, q)
+                self.coupling.add(wide, touching, blocks)
         return total, wide[:-1]
 
     def values_with_sums(
@@ -301,7 +303,7 @@ class StepPairs:
         total: Tensor,
         values: Tensor,
         gains: Sequence[float | Tensor],
-        known: dict[PairTable, Tensor],
+        friction: dict[PairTable, Tensor],
         at: dict[PairTable, Structure] | None = None,
     ) -> Tensor:
         """Return values (nnz + 1, B) of the matrix with contact, with derivatives of pairs summed by compiled code.
@@ -313,15 +315,17 @@ class StepPairs:
         sums : by table, the sums over its pairs.
         total, gains : see `PairSums.add`.
         values : of the matrix without contact.
-        known : by table, the friction (B, P, KNOWN) of its pairs; see `PairSums.add`.
+        friction : by table, the friction (B, P, KNOWN) of its pairs; see `PairSums.add`.
         at : by table, a structure that says where its blocks go and whose address lasts; None: those of this step.
         """
         if not sums:
             return self.coupling.widened(values)
-        wide, before = self.coupling.unfilled(values), values.contiguous()
-        for number, (table, of_table) in enumerate(sums.items()):
+        wide, values_before = self.coupling.unfilled(values), values.contiguous()
+        for number, (table, table_sums) in enumerate(sums.items()):
             places = self.coupling.block_places(table).bound if at is None else at[table]
-            of_table.add(q, velocity, known.get(table), total, wide, None if number else before, gains, places)
+            table_sums.add(
+                q, velocity, friction.get(table), total, wide, None if number else values_before, gains, places
+            )
         return wide
 
 
@@ -351,7 +355,7 @@ class CouplingCache:
         self._joined += np.concatenate([node, np.minimum(start, end)])
         self.pattern = pattern
         self.solvers: dict = {}  # of the present pattern
-        self._before: dict = {}  # of the pattern before it
+        self._solvers_before: dict = {}  # of the pattern before it
         self._memory = Pool()
         self._base_entries, self._from_base = IndexMap(np.arange(pattern.nnz)), np.arange(pattern.nnz, dtype=np.int32)
         self._blocks = NodeBlocks.of(pattern, np.zeros(0, dtype=np.int64), self.unknown)
@@ -367,17 +371,17 @@ class CouplingCache:
             pair_blocks = self._pair_blocks(pairs)
             assert pair_blocks is not None
         layout = (self._base_entries, self._from_base, self._blocks, pair_blocks)
-        return Coupling(self.pattern, self.solvers, self._before, *layout, self.sliding, self._memory)
+        return Coupling(self.pattern, self.solvers, self._solvers_before, *layout, self.sliding, self._memory)
 
     def _pair_blocks(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
         """Return for each table the numbers of its pairs' blocks (C, n^2); None if the pattern lacks one of them."""
-        found = {}
+        pair_blocks = {}
         for table in pairs.tables:
             blocks = self._blocks.numbers_of_pairs(table.listed_nodes)
             if blocks is None:
                 return None
-            found[table] = blocks
-        return found
+            pair_blocks[table] = blocks
+        return pair_blocks
 
     def _keys(self, table: PairTable) -> Iterator[Tensor]:
         """Yield the keys (C,) i * N + j, i >= j, of the pairs of a table, for each choice of two of their n nodes.
@@ -393,10 +397,10 @@ class CouplingCache:
         count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
         if count**2 > LISTED:
             return torch.cat(list(keys)).unique().cpu().numpy()
-        met = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed_nodes.device)
+        occurs = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed_nodes.device)
         for key in keys:  # marking them takes a tenth of the time of sorting them
-            met[key] = True
-        return met.nonzero().squeeze(1).cpu().numpy()
+            occurs[key] = True
+        return occurs.nonzero().squeeze(1).cpu().numpy()
 
     def _extend(self, needed: np.ndarray) -> None:
         """Replace the pattern by one for the keys needed, and for those that it has, unless they are too many."""
@@ -412,7 +416,7 @@ class CouplingCache:
             np.concatenate([self.base.cols, cols, rows]),
             self.base.symmetric,
         )
-        self._before, self.solvers, self._memory = self.solvers or self._before, {}, Pool()
+        self._solvers_before, self.solvers, self._memory = self.solvers or self._solvers_before, {}, Pool()
         self._base_entries = IndexMap(self.pattern.position(self.base.rows, self.base.cols))
         self._blocks = NodeBlocks.of(self.pattern, joined, self.unknown)
         self._from_base = np.full(self.pattern.nnz, -1, dtype=np.int32)
@@ -425,13 +429,13 @@ class CouplingCache:
         Neighbours are the nodes that are joined to a node by a rod edge.
         """
         count, ends = len(self.unknown), (keys // len(self.unknown), keys % len(self.unknown))
-        found = [keys]
+        key_arrays = [keys]
         for node, other in (ends, ends[::-1]):
             for beside in self._next[node].T:
-                there = beside >= 0
-                a, b = beside[there], other[there]
-                found.append(np.maximum(a, b) * count + np.minimum(a, b))
-        return np.unique(np.concatenate(found))
+                has_neighbour = beside >= 0
+                a, b = beside[has_neighbour], other[has_neighbour]
+                key_arrays.append(np.maximum(a, b) * count + np.minimum(a, b))
+        return np.unique(np.concatenate(key_arrays))
 
 
 def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

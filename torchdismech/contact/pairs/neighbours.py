@@ -43,7 +43,7 @@ class Neighbours(nn.Module):
         """Return the neighbours for keys of pairs that are neighbours in all robots."""
         return cls(keys, keys[:0], torch.zeros(1, 0, dtype=torch.bool, device="cpu"))
 
-    def touching(self, robot: Tensor, key: Tensor) -> Tensor | None:
+    def may_touch(self, robot: Tensor, key: Tensor) -> Tensor | None:
         """Return which pairs (K,) of robots (K,) and with keys (K,) may touch; None if all may.
 
         It only sorts out pairs that are neighbours in some robots: those of all robots are excluded by the broad phase.
@@ -99,16 +99,16 @@ class NearNodes:
 
         It is 0 if they share a node, and infinite if they have no nodes that are near for the largest reach.
         """
-        known = self.pairs[:, 0] * self._count + self.pairs[:, 1]
-        order = np.argsort(known)
-        known, least = np.append(known[order], -1), np.append(self._least[order], np.inf)
-        found = np.full(len(first), np.inf)
+        keys = self.pairs[:, 0] * self._count + self.pairs[:, 1]
+        order = np.argsort(keys)
+        keys, least = np.append(keys[order], -1), np.append(self._least[order], np.inf)
+        least_reach = np.full(len(first), np.inf)
         for a, b in product(first.T, second.T):
             key = np.minimum(a, b) * self._count + np.maximum(a, b)
-            at = np.searchsorted(known[:-1], key)
-            own = np.where(known[at] == key, least[at], np.inf)
-            found = np.minimum(found, np.where(a == b, 0.0, own))
-        return found
+            at = np.searchsorted(keys[:-1], key)
+            reach = np.where(keys[at] == key, least[at], np.inf)
+            least_reach = np.minimum(least_reach, np.where(a == b, 0.0, reach))
+        return least_reach
 
 
 def _near(positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, most: float) -> tuple[np.ndarray, np.ndarray]:
@@ -120,22 +120,22 @@ def _near(positions: np.ndarray, links: np.ndarray, lengths: np.ndarray, most: f
 
     close = cKDTree(positions).query_pairs(most, output_type="ndarray")
     close = close[np.argsort(close[:, 0], kind="stable")]
-    ways = _ways(close, links, lengths, len(positions), DETOUR * most)
+    ways = _path_lengths(close, links, lengths, len(positions), DETOUR * most)
     near = ways < np.inf
     apart = np.linalg.norm(positions[close[:, 0]] - positions[close[:, 1]], axis=1)
     return close[near], np.maximum(ways / DETOUR, apart)[near]
 
 
-def _ways(pairs: np.ndarray, links: np.ndarray, lengths: np.ndarray, count: int, limit: float) -> np.ndarray:
+def _path_lengths(pairs: np.ndarray, links: np.ndarray, lengths: np.ndarray, count: int, limit: float) -> np.ndarray:
     """Return the lengths (P,) of the shortest paths along edges between nodes (P, 2); infinite beyond a limit [m]."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
     graph = csr_array((lengths, (links[:, 0], links[:, 1])), shape=(count, count))
     starts, row = np.unique(pairs[:, 0], return_inverse=True)
-    found = np.full(len(pairs), np.inf)
+    lengths_of_paths = np.full(len(pairs), np.inf)
     for first in range(0, len(starts), ROWS):
         ways = dijkstra(graph, directed=False, indices=starts[first : first + ROWS], limit=limit)
         here = (row >= first) & (row < first + ROWS)
-        found[here] = ways[row[here] - first, pairs[here, 1]]
-    return found
+        lengths_of_paths[here] = ways[row[here] - first, pairs[here, 1]]
+    return lengths_of_paths

@@ -42,7 +42,7 @@ class PairCalls:
     Parameters
     ----------
     listed : the pairs.
-    given : further inputs of loops, (C,) for each pair or () for all.
+    further : further inputs of loops, (C,) for each pair or () for all.
     dtype : of all inputs.
     slots : (C,) index of each pair's slot, robot * P + slot, in tensors (B, P, KNOWN) of friction; None if loops read
         no friction.
@@ -50,34 +50,34 @@ class PairCalls:
     Attributes
     ----------
     x, moving : (3 n, PAIRS_AT_ONCE) views of the buffer, for the components of the two vectors at the pairs' nodes.
-    given : views of the buffer for the further inputs, (PAIRS_AT_ONCE,), or a copy () of one that is the same for all.
-    known : (KNOWN, PAIRS_AT_ONCE) view of the buffer for what searches know of the friction of the pairs.
+    further : views of the buffer for the further inputs, (PAIRS_AT_ONCE,); a copy () of one that is the same for all.
+    friction : (KNOWN, PAIRS_AT_ONCE) view of the buffer for the friction of the pairs.
     on_tapes : whether tapes may record calls: True only if these calls are bound to the pairs of a step before a tape
         is replayed in it.
     """
 
-    def __init__(self, listed: Listed, given: Sequence[Tensor], dtype: torch.dtype, slots: Tensor | None = None):
-        columns, coordinates = sum(tensor.dim() > 0 for tensor in given), 3 * listed.nodes.shape[1]
+    def __init__(self, listed: Listed, further: Sequence[Tensor], dtype: torch.dtype, slots: Tensor | None = None):
+        columns, coordinates = sum(tensor.dim() > 0 for tensor in further), 3 * listed.nodes.shape[1]
         with torch.inference_mode(False):  # so that the buffer may be written to in any mode
             self._read = torch.empty(2 * coordinates + columns + KNOWN, PAIRS_AT_ONCE, dtype=dtype, device="cpu")
-            self.x, self.moving, rows, self.known = self._read.split([coordinates, coordinates, columns, KNOWN])
+            self.x, self.moving, rows, self.friction = self._read.split([coordinates, coordinates, columns, KNOWN])
             row = iter(rows)
-            self.given = [
-                next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu") for tensor in given
+            self.further = [
+                next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu") for tensor in further
             ]
         self._dtype, self._functions = dtype, dict[str, Callable]()
         self._columns, self._pairs = Structure.unfilled(columns), Structure.unfilled(8)  # by `bind`
         self._loops: dict[Fused, BoundLoop | None] = {}
         self._held: list[Any] = []  # keeps alive what compiled code knows by its address
         self.on_tapes = False
-        self.bind(listed, given, slots)
+        self.bind(listed, further, slots)
 
-    def bind(self, listed: Listed, given: Sequence[Tensor], slots: Tensor | None) -> None:
+    def bind(self, listed: Listed, further: Sequence[Tensor], slots: Tensor | None) -> None:
         """Take other pairs, with as many nodes each and with inputs of the same kinds; bound loops stay valid."""
-        columns = [tensor.contiguous() for tensor in given if tensor.dim()]
-        for own, tensor in zip(self.given, given, strict=True):
+        columns = [tensor.contiguous() for tensor in further if tensor.dim()]
+        for view, tensor in zip(self.further, further, strict=True):
             if not tensor.dim():
-                own.copy_(tensor)
+                view.copy_(tensor)
         robot, nodes = (tensor.contiguous() for tensor in listed)
         self.count = len(robot)
         self._columns.fill(*columns)
@@ -92,26 +92,26 @@ class PairCalls:
             self._functions[name] = function
         return self._functions[name]
 
-    def loop(self, loop: Fused, given: Sequence[Tensor]) -> BoundLoop | None:
-        """Return a loop bound to the views `given` of the buffer; None if it cannot be compiled."""
+    def loop(self, loop: Fused, inputs: Sequence[Tensor]) -> BoundLoop | None:
+        """Return a loop bound to the views `inputs` of the buffer; None if it cannot be compiled."""
         if loop not in self._loops:
-            self._loops[loop] = self._bound(loop, given)
+            self._loops[loop] = self._bound(loop, inputs)
         return self._loops[loop]
 
-    def _bound(self, loop: Fused, given: Sequence[Tensor]) -> BoundLoop | None:
-        program = loop.program(given)
+    def _bound(self, loop: Fused, views: Sequence[Tensor]) -> BoundLoop | None:
+        program = loop.program(views)
         if program is None:
             return None
         assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
-        inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(given))
+        inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(views))
         bound = Structure(
             program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype, device="cpu"), rows
         )
-        self._held += [bound, given]
+        self._held += [bound, views]
         return BoundLoop(bound.address, rows)
 
-    def call(self, name: str, first: Tensor, second: Tensor, known: Tensor | None, *rest: Any) -> Any:
+    def call(self, name: str, first: Tensor, second: Tensor, friction: Tensor | None, *rest: Any) -> Any:
         """Call a function of compiled code for the pairs, and return its result.
 
         While a tape is recorded the call is recorded, and its result is None. Replays call the function for the pairs
@@ -121,18 +121,18 @@ class PairCalls:
         ----------
         name : of the function.
         first, second : (B, n) the two vectors.
-        known : (B, P, KNOWN) friction of the pairs, if loops read it.
+        friction : (B, P, KNOWN) friction of the pairs, if loops read it.
         rest : further arguments of the function.
         """
         function = self._function(name)
         first, second = first.contiguous(), second.contiguous()
-        given = (first, second, known, *rest)
-        call = partial(function, self._pairs.address, first.shape[1], *map(address, given))
+        arguments = (first, second, friction, *rest)
+        call = partial(function, self._pairs.address, first.shape[1], *map(address, arguments))
         if not taping():
             return call()
         if not self.on_tapes:
             raise NumbersRead("which pairs may touch depends on numbers")
-        return taped(call, *(own for own in given if isinstance(own, Tensor)))
+        return taped(call, *(argument for argument in arguments if isinstance(argument, Tensor)))
 
 
 class _Kept(threading.local):
@@ -150,7 +150,7 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, given: Sequence[Tensor]) -> Tensor:
+def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, further: Sequence[Tensor]) -> Tensor:
     """Return the values (k, C) of a loop for each pair, by compiled code where it can be used and by torch elsewhere.
 
     Parameters
@@ -158,18 +158,18 @@ def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, give
     loop : the function of the components (3 n, C) of two vectors at the pairs' nodes, and of further inputs (C,). It is
         kept for the life of the thread.
     first, second : (B, n) the two vectors.
-    given : (C,) the further inputs.
+    further : (C,) the further inputs.
     """
-    if compiled_code_takes(first, second, *given) and function_of("pair_values", first.dtype) is not None:
-        key = (loop, listed.nodes.shape[1], len(given), first.dtype)
+    if compiled_code_takes(first, second, *further) and function_of("pair_values", first.dtype) is not None:
+        key = (loop, listed.nodes.shape[1], len(further), first.dtype)
         calls = _kept.calls.get(key)
         if calls is None:
-            calls = _kept.calls[key] = PairCalls(listed, given, first.dtype)
+            calls = _kept.calls[key] = PairCalls(listed, further, first.dtype)
         else:
-            calls.bind(listed, given, None)
-        bound = calls.loop(loop, (calls.x, calls.moving, *calls.given))
+            calls.bind(listed, further, None)
+        bound = calls.loop(loop, (calls.x, calls.moving, *calls.further))
         if bound is not None:
             values = first.new_empty(bound.rows, calls.count)
             calls.call("pair_values", first, second, None, bound.address, None, calls.count, values)
             return values
-    return loop.of_columns(listed.gathered(first), listed.gathered(second), *given)
+    return loop.of_columns(listed.gathered(first), listed.gathered(second), *further)

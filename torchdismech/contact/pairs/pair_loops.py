@@ -35,12 +35,14 @@ __all__ = [
 
 FIXED = 17  # number of rows of a `Geometry` before the weights of the nodes
 ROW_OF_GAP, ROW_OF_SHARE = 0, 8  # rows of the gap and of the share in a `Geometry`
-KNOWN = 9  # numbers that searches know of the friction of a pair: traction, normal and velocity; see `contact.rubbing`
+KNOWN = 9  # numbers of the friction of a pair: traction, normal and velocity; see `contact.rubbing`
 # In reaches: how far the two sides of a pair may move against each other in one step of a search. With 0.5, a third
 # more steps of a coiling rope fail; with 0.125, searches take longer.
 LARGEST_STEP = 0.25
 SMALLEST = 1e-37  # m^2, least squared distance by which normals are divided, so that they are finite
-Kernel = Callable[..., Closest]  # finds closest points from the nodes, and from the tensors of `PairTable.more`
+Kernel = Callable[
+    ..., Closest
+]  # finds closest points from the nodes, and from the tensors of `PairTable.kernel_arguments`
 # for each kernel, the places of the first primitive's nodes among those of a pair
 FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
 
@@ -144,13 +146,13 @@ def _distance(kernel: Kernel, x: Tensor) -> list:
     return [torch.sqrt(kernel(*nodes).squared_distance(nodes))]
 
 
-def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *more: Tensor) -> list:
+def _slack(kernel: Kernel, x: Tensor, reach: Tensor, tolerance: Tensor, *kernel_arguments: Tensor) -> list:
     """Return gap less tolerance [m], which is negative for pairs that touch.
 
     Infinite for smooth lines whose closest points belong to neighbouring lines.
     """
     nodes = vectors(x)
-    closest = kernel(*nodes, *more)
+    closest = kernel(*nodes, *kernel_arguments)
     gap = torch.sqrt(closest.squared_distance(nodes)) - reach
     if closest.share is not None:
         gap = torch.where(closest.share > 0, gap, torch.full_like(gap, torch.inf))
@@ -170,25 +172,35 @@ def _step_fraction(kernel: Kernel, motion: Tensor, reach: Tensor) -> list:
     return [torch.where(farthest > free, free / torch.where(farthest > 0, farthest, 1.0), torch.ones_like(free))]
 
 
-def _first_friction(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _first_friction(
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *further: Tensor
+) -> list:
     """Return the nine components of the friction of pairs: traction, normal, and relative velocity.
 
     Arguments are those of `_of_nodes`.
     """
-    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
     return _components(law.traction(at.normal, at.velocity, LawConstants.of(*constants)), at.normal, at.velocity)
 
 
 def _expected_friction(
-    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, known: Tensor, *given: Tensor
+    kernel: Kernel,
+    law: LawFormulas,
+    x: Tensor,
+    moving: Tensor,
+    reach: Tensor,
+    friction_before: Tensor,
+    *further: Tensor,
 ) -> list:
     """Return the friction of pairs at the next iterate, as `_first_friction` does, but with linearised tractions.
 
-    `known` (KNOWN, A) is the friction at the iterate before.
+    `friction_before` (KNOWN, A) is the friction at the iterate before.
     """
-    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
-    traction, turned, slid = vectors(known)
-    expected = law.expected_traction(turned, slid, at.velocity - slid, traction, LawConstants.of(*constants))
+    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
+    traction, normal_before, velocity_before = vectors(friction_before)
+    expected = law.expected_traction(
+        normal_before, velocity_before, at.velocity - velocity_before, traction, LawConstants.of(*constants)
+    )
     return _components(expected, at.normal, at.velocity)
 
 
@@ -197,7 +209,7 @@ def _components(*vectors: Vec3) -> list:
 
 
 def _of_nodes(
-    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, given: Sequence[Tensor]
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, further: Sequence[Tensor]
 ) -> tuple[Geometry, Sequence[Tensor]]:
     """Return the geometry of pairs, and the law's constants.
 
@@ -205,19 +217,21 @@ def _of_nodes(
     ----------
     x, moving : (3 n, A) coordinates and velocities of the nodes.
     reach : (A,) sums of two radii.
-    given : the law's constants, then the tensors of `PairTable.more`.
+    further : the law's constants, then the tensors of `PairTable.kernel_arguments`.
     """
     count = law.constants
-    return Geometry.of(_geometry(kernel, False, x, moving, reach, *given[count:])), given[:count]
+    return Geometry.of(_geometry(kernel, False, x, moving, reach, *further[count:])), further[:count]
 
 
-def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *more: Tensor) -> list:
+def _geometry(
+    kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Tensor, *kernel_arguments: Tensor
+) -> list:
     """Return the rows of `Geometry` for coordinates and velocities (3 n, A) of the nodes.
 
     With `follow` autograd can differentiate how the closest points move.
     """
     nodes = vectors(x)
-    closest = kernel(*nodes, *more)
+    closest = kernel(*nodes, *kernel_arguments)
     if follow:
         closest = closest.differentiable(nodes)
     squared = closest.squared_distance(nodes)
@@ -230,47 +244,49 @@ def _geometry(kernel: Kernel, follow: bool, x: Tensor, moving: Tensor, reach: Te
     return Geometry(distance - reach, normal, velocity, distance, share, *place).rows()
 
 
-def _force(law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
+def _force(law: LawFormulas, geometry: Tensor, *constants: Tensor) -> list:
     """Return the forces on the nodes (3 n), by components."""
-    return _force_at(law, Geometry.of(geometry.unbind(0)), given)
+    return _force_at(law, Geometry.of(geometry.unbind(0)), constants)
 
 
-def _force_at(law: LawFormulas, at: Geometry, given: Sequence[Tensor]) -> list:
-    force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*given))
+def _force_at(law: LawFormulas, at: Geometry, constants: Sequence[Tensor]) -> list:
+    force = law.force(at.gap, at.normal, at.velocity, LawConstants.of(*constants))
     return _on_nodes(at.weights, force.times(at.share))
 
 
-def _force_of_nodes(kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor) -> list:
+def _force_of_nodes(
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *further: Tensor
+) -> list:
     """Return the forces on the nodes, as `_force`, from the arguments of `_of_nodes`."""
-    return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, given))
+    return _force_at(law, *_of_nodes(kernel, law, x, moving, reach, further))
 
 
-def _summary(kernel: Kernel, law: LawFormulas, geometry: Tensor, *given: Tensor) -> list:
+def _summary(kernel: Kernel, law: LawFormulas, geometry: Tensor, *constants: Tensor) -> list:
     """Return gap [m], size of the force on the first primitive [N], and sliding speed [m/s]."""
-    return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), given)
+    return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), constants)
 
 
-def _summary_at(kernel: Kernel, law: LawFormulas, at: Geometry, given: Sequence[Tensor]) -> list:
-    force = _force_at(law, at, given)
+def _summary_at(kernel: Kernel, law: LawFormulas, at: Geometry, constants: Sequence[Tensor]) -> list:
+    force = _force_at(law, at, constants)
     on_first = Vec3(*(reduce(add, [force[3 * node + axis] for node in FIRST[kernel]]) for axis in range(3)))
     along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
     return [at.gap, torch.sqrt(on_first.dot(on_first)), torch.sqrt(along.dot(along))]
 
 
 def _summary_of_nodes(
-    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *given: Tensor
+    kernel: Kernel, law: LawFormulas, x: Tensor, moving: Tensor, reach: Tensor, *further: Tensor
 ) -> list:
     """Return the three numbers of `_summary`, then the forces on the nodes, from the arguments of `_of_nodes`."""
-    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
     return [*_summary_at(kernel, law, at, constants), *_force_at(law, at, constants)]
 
 
 def _derivatives(
-    law: LawFormulas, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *given: Tensor
+    law: LawFormulas, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *constants: Tensor
 ) -> list:
     """Return the forces on the nodes, then matrix, left and right of `PairBlocks`, by components."""
     at = Geometry.of(geometry.unbind(0))
-    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given)
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, constants)
 
 
 def _blocks_of_nodes(
@@ -281,10 +297,10 @@ def _blocks_of_nodes(
     position_gain: Tensor,
     velocity_gain: Tensor,
     reach: Tensor,
-    *given: Tensor,
+    *further: Tensor,
 ) -> list:
     """Return the rows of `_derivatives`, then the weights; other arguments are those of `_of_nodes`."""
-    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
     return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, constants), *at.weights]
 
 
@@ -295,11 +311,11 @@ def _primal_dual_derivatives(
     position_gain: Tensor,
     velocity_gain: Tensor,
     traction: Tensor,
-    *given: Tensor,
+    *constants: Tensor,
 ) -> list:
     """Return the rows of `_derivatives` with the derivatives of primal-dual steps, for an estimated traction (3, A)."""
     at, expected = Geometry.of(geometry.unbind(0)), Vec3(*traction.unbind(0))
-    return _derivatives_at(law, at, moving, position_gain, velocity_gain, given, expected)
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, expected)
 
 
 def _primal_dual_blocks_of_nodes(
@@ -311,12 +327,12 @@ def _primal_dual_blocks_of_nodes(
     velocity_gain: Tensor,
     reach: Tensor,
     traction: Tensor,
-    *given: Tensor,
+    *further: Tensor,
 ) -> list:
     """Return the rows of `_blocks_of_nodes` with the derivatives of primal-dual steps, for a traction (3, A)."""
-    at, constants = _of_nodes(kernel, law, x, moving, reach, given)
-    found = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction.unbind(0)))
-    return [*found, *at.weights]
+    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
+    rows = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction.unbind(0)))
+    return [*rows, *at.weights]
 
 
 def _derivatives_at(
@@ -325,10 +341,10 @@ def _derivatives_at(
     moving: Tensor,
     position_gain: Tensor,
     velocity_gain: Tensor,
-    given: Sequence[Tensor],
+    constants: Sequence[Tensor],
     traction: Vec3 | None = None,
 ) -> list:
-    partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*given), traction).times(at.share)
+    partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*constants), traction).times(at.share)
     force, by_gap, by_normal, by_velocity = partials
     # the normal turns by (1 - n n^T) / D dr, the gap changes by n dr
     across = by_normal - Mat3.outer(by_normal.applied(at.normal), at.normal)

@@ -25,13 +25,13 @@ from torchdismech.native import function_of
 __all__ = ["PairSums"]
 
 
-def _given_of(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
+def _further_inputs(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
     """Return the further inputs of loops for the pairs of a table, and the flat indices (C,) of the pairs' slots.
 
     Inputs are the reaches, the law's constants and the further arguments of the kernel.
     """
-    given = [table.reaches, *constants.at(table.robot).tensors(), *table.more]
-    return given, table.robot * table.shape[1] + table.slot
+    further = [table.reaches, *constants.at(table.robot).tensors(), *table.kernel_arguments]
+    return further, table.robot * table.shape[1] + table.slot
 
 
 class PairSums:
@@ -53,13 +53,13 @@ class PairSums:
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops = loops
-        given, slots = _given_of(table, constants)
-        self._calls = PairCalls(table.listed, given, table.reaches.dtype, slots)
+        further, slots = _further_inputs(table, constants)
+        self._calls = PairCalls(table.listed, further, table.reaches.dtype, slots)
         self.block_places = BlockPlaces.unfilled()
         self._bind(table, constants)
-        self._reach, *rest = self._calls.given
+        self._reach, *rest = self._calls.further
         count = len(constants.tensors())
-        self._law, self._more = rest[:count], rest[count:]
+        self._law_constants, self._kernel_arguments = rest[:count], rest[count:]
         with torch.inference_mode(False):  # so that the gains may be written to in any mode
             self._gains = torch.zeros(2, dtype=table.reaches.dtype, device="cpu").unbind()
 
@@ -101,8 +101,8 @@ class PairSums:
         if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
             return None
         if kept is not None and kept._can_take(loops, table, constants):
-            given, slots = _given_of(table, constants)
-            kept._calls.bind(table.listed, given, slots)
+            further, slots = _further_inputs(table, constants)
+            kept._calls.bind(table.listed, further, slots)
             kept._bind(table, constants)
         else:
             kept = cls(loops, table, constants)
@@ -117,15 +117,15 @@ class PairSums:
 
     def _serves(self, numbers: Sequence[Tensor]) -> bool:
         """Return whether the constants are these very tensors, each one number for all robots."""
-        own = self._constants.tensors()
-        same = len(own) == len(numbers) and all(map(is_, own, numbers))
+        present = self._constants.tensors()
+        same = len(present) == len(numbers) and all(map(is_, present, numbers))
         return same and all(number.numel() == 1 for number in numbers)
 
     @cached_property
     def _is_compiled(self) -> bool:
         calls = self._calls
-        slack = calls.loop(self._loops.slack, self._slack_of)
-        return None not in (slack, calls.loop(self._loops.force_of_nodes, self._given), self._blocks(None))
+        slack = calls.loop(self._loops.slack, self._slack_inputs)
+        return None not in (slack, calls.loop(self._loops.force_of_nodes, self._force_inputs), self._blocks(None))
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,), within the table, of the pairs that touch at q (B, n)."""
@@ -134,17 +134,17 @@ class PairSums:
 
     def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:
         """Add the forces at q and a velocity (B, n) to `total` (B, n) [N]."""
-        force = self._loop(self._loops.force_of_nodes, self._given)
+        force = self._loop(self._loops.force_of_nodes, self._force_inputs)
         self._calls.call("pair_forces", q, velocity, None, self._slack, force, total)
 
     def add(
         self,
         q: Tensor,
         velocity: Tensor,
-        known: Tensor | None,
+        friction: Tensor | None,
         total: Tensor,
         values: Tensor,
-        before: Tensor | None,
+        values_before: Tensor | None,
         gains: Sequence[float | Tensor],
         at: Structure,
     ) -> None:
@@ -152,19 +152,19 @@ class PairSums:
 
         Parameters
         ----------
-        known : (B, P, KNOWN) friction of the pairs, whose tractions are estimates for the derivatives of primal-dual
+        friction : (B, P, KNOWN) friction of the pairs, whose tractions are estimates for the derivatives of primal-dual
             steps (`LawFormulas.partials`); None: the exact derivatives.
         values : (nnz, B), or with more rows, of the matrix with contact.
-        before : values of the matrix without contact, with which `values` are first overwritten; None: they are added
-            to as they are.
+        values_before : values of the matrix without contact, with which `values` are first overwritten; None: they are
+            added to as they are.
         at : where the blocks go; see `BlockPlaces.bound`.
         """
-        for own, gain in zip(self._gains, gains, strict=True):
-            own.fill_(gain)
-        blocks = self._blocks(known)
-        assert blocks is not None and (known is None or known.shape == self._shape)
-        bound = (self._slack, blocks.address, total, at.address, values.shape[1], before, values)
-        self._calls.call("pair_blocks", q, velocity, known, *bound)
+        for present, gain in zip(self._gains, gains, strict=True):
+            present.fill_(gain)
+        blocks = self._blocks(friction)
+        assert blocks is not None and (friction is None or friction.shape == self._shape)
+        bound = (self._slack, blocks.address, total, at.address, values.shape[1], values_before, values)
+        self._calls.call("pair_blocks", q, velocity, friction, *bound)
 
     def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows (3, A) of `Touching.summary` for the pairs that touch, and the sum (B, n) of the forces [N].
@@ -172,28 +172,28 @@ class PairSums:
         The rows are gap [m], size of the force between the surfaces [N], and sliding speed [m/s]. `touching` (A,) are
         the numbers of the pairs that touch.
         """
-        summary, found, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
-        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), found, total)
-        return found, total
+        summary, rows, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
+        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), rows, total)
+        return rows, total
 
     @cached_property
     def _summary(self) -> int:
-        return self._loop(self._loops.summary_of_nodes, self._given)
+        return self._loop(self._loops.summary_of_nodes, self._force_inputs)
 
     def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the friction (B, P, KNOWN) of the pairs with which a search begins; zeros in empty slots."""
-        first, found = self._loop(self._loops.first_friction, self._given), q.new_zeros(self._shape)
-        self._calls.call("pair_known", q, velocity, None, first, found)
-        return found
+        loop, friction = self._loop(self._loops.first_friction, self._force_inputs), q.new_zeros(self._shape)
+        self._calls.call("pair_known", q, velocity, None, loop, friction)
+        return friction
 
-    def expected_friction(self, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
-        """Return the friction (B, P, KNOWN) of the pairs at the next iterate, from that `known` at the one before."""
-        assert known.shape == self._shape
-        calls, found = self._calls, q.new_zeros(self._shape)
-        given = (calls.x, calls.moving, self._reach, calls.known, *self._law, *self._more)
-        expected = self._loop(self._loops.expected_friction, given)
-        calls.call("pair_known", q, velocity, known.contiguous(), expected, found)
-        return found
+    def expected_friction(self, q: Tensor, velocity: Tensor, friction_before: Tensor) -> Tensor:
+        """Return the friction (B, P, KNOWN) of the pairs at the next iterate, from that at the iterate before."""
+        assert friction_before.shape == self._shape
+        calls, friction = self._calls, q.new_zeros(self._shape)
+        inputs = (calls.x, calls.moving, self._reach, calls.friction, *self._law_constants, *self._kernel_arguments)
+        loop = self._loop(self._loops.expected_friction, inputs)
+        calls.call("pair_known", q, velocity, friction_before.contiguous(), loop, friction)
+        return friction
 
     def limit_step(self, motion: Tensor, fraction: Tensor) -> None:
         """Lower `fraction` (B,), in place, until no pair moves by more than `LARGEST_STEP` within it.
@@ -205,26 +205,29 @@ class PairSums:
 
     @cached_property
     def _slack(self) -> int:
-        return self._loop(self._loops.slack, self._slack_of)
+        return self._loop(self._loops.slack, self._slack_inputs)
 
     @property
-    def _slack_of(self) -> tuple[Tensor, ...]:
-        return self._calls.x, self._reach, self._law[1], *self._more
+    def _slack_inputs(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._reach, self._law_constants[1], *self._kernel_arguments
 
     @property
-    def _given(self) -> tuple[Tensor, ...]:
-        return self._calls.x, self._calls.moving, self._reach, *self._law, *self._more
+    def _force_inputs(self) -> tuple[Tensor, ...]:
+        return self._calls.x, self._calls.moving, self._reach, *self._law_constants, *self._kernel_arguments
 
-    def _blocks(self, known: Tensor | None) -> BoundLoop | None:
+    def _blocks(self, friction: Tensor | None) -> BoundLoop | None:
         moving = (self._calls.x, self._calls.moving, *self._gains, self._reach)
-        if known is None:
-            return self._calls.loop(self._loops.blocks_of_nodes, (*moving, *self._law, *self._more))
+        if friction is None:
+            return self._calls.loop(
+                self._loops.blocks_of_nodes, (*moving, *self._law_constants, *self._kernel_arguments)
+            )
         return self._calls.loop(
-            self._loops.primal_dual_blocks_of_nodes, (*moving, self._calls.known[:3], *self._law, *self._more)
+            self._loops.primal_dual_blocks_of_nodes,
+            (*moving, self._calls.friction[:3], *self._law_constants, *self._kernel_arguments),
         )
 
-    def _loop(self, loop: Fused, given: Sequence[Tensor]) -> int:
+    def _loop(self, loop: Fused, inputs: Sequence[Tensor]) -> int:
         """Return the address of a bound loop, which is compiled if the others are."""
-        bound = self._calls.loop(loop, given)
+        bound = self._calls.loop(loop, inputs)
         assert bound is not None
         return bound.address

@@ -59,7 +59,7 @@ class PairTable:
     shape : numbers of robots B and of slots P.
     rounding : of edges, in parts of the reach; see `geometry.distances`.
     contact : number of the `SelfContact` that rules the pairs, among those of the robot.
-    goes_on : (4, C) whether smooth lines continue beyond their edges' ends, 1 or 0, as `geometry.crossing` takes it;
+    continues : (4, C) whether smooth lines continue beyond their edges' ends, 1 or 0, as `geometry.crossing` takes it;
         None for other kernels.
     sums : by loops, the `pair_sums.PairSums` that compiled code uses for these pairs.
     """
@@ -71,7 +71,7 @@ class PairTable:
     shape: tuple[int, int]
     rounding: float = 0.0
     contact: int = 0
-    goes_on: Tensor | None = None
+    continues: Tensor | None = None
     sums: dict[PairLoops, Any] = field(default_factory=dict, init=False, repr=False)
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
@@ -84,7 +84,7 @@ class PairTable:
         batch: int,
         rounding: float = 0.0,
         contact: int = 0,
-        goes_on: Tensor | None = None,
+        continues: Tensor | None = None,
     ) -> PairTable:
         """Return the table of pairs that are listed robot by robot, for a batch of so many robots."""
         numbers = torch.arange(len(listed.robot), device=reaches.device)
@@ -95,7 +95,7 @@ class PairTable:
         most = int(slot.amax()) + 1 if len(slot) else 0
         # a power of two, so that the number, and recordings for it, often stay the same in the next steps
         slots = max(min(FEWEST_SLOTS, OF_MANY // batch), 1 << max(most - 1, 0).bit_length())
-        return cls(kernel, listed, reaches, slot, (batch, slots), rounding, contact, goes_on)
+        return cls(kernel, listed, reaches, slot, (batch, slots), rounding, contact, continues)
 
     def __len__(self) -> int:
         return len(self.reaches)
@@ -108,10 +108,10 @@ class PairTable:
         robot, slot = (numbers >= 0).nonzero(as_tuple=True)
         chosen = numbers[robot, slot]
         listed = Listed(robot, self.listed_nodes.index_select(0, chosen))
-        goes_on = None if self.goes_on is None else self.goes_on.index_select(1, chosen)
+        continues = None if self.continues is None else self.continues.index_select(1, chosen)
         shape = (len(numbers), self.shape[1])
         reaches = self.reaches.index_select(0, chosen)
-        return PairTable(self.kernel, listed, reaches, slot, shape, self.rounding, self.contact, goes_on)
+        return PairTable(self.kernel, listed, reaches, slot, shape, self.rounding, self.contact, continues)
 
     @property
     def robot(self) -> Tensor:
@@ -129,15 +129,15 @@ class PairTable:
         return self.listed.nodes
 
     @cached_property
-    def more(self) -> list[Tensor]:
-        """The arguments (C,) that the kernel takes after the nodes: c^2 [m^2] of rounded edges, or `goes_on`."""
-        if self.goes_on is not None:
-            return list(self.goes_on.unbind())
+    def kernel_arguments(self) -> list[Tensor]:
+        """The arguments (C,) that the kernel takes after the nodes: c^2 [m^2] of rounded edges, or `continues`."""
+        if self.continues is not None:
+            return list(self.continues.unbind())
         return [(self.rounding * self.reaches) ** 2] if self.rounding else []
 
     def closest(self, nodes: tuple[Vec3, ...]) -> Closest:
         """Return the closest points of all pairs for these positions of their nodes."""
-        return self.kernel(*nodes, *self.more)
+        return self.kernel(*nodes, *self.kernel_arguments)
 
     def gathered(self, vector: Tensor) -> Tensor:
         """Return the components (3 n, C) of a vector (B, n_dofs), such as q or velocity, at the nodes of each pair."""
@@ -251,14 +251,14 @@ class Touching:
         """
         like = self.geometry
         gains = (torch.as_tensor(gain, dtype=like.dtype, device=like.device) for gain in (position_gain, velocity_gain))
-        given = (like, self.nodal_velocity, *gains)
+        inputs = (like, self.nodal_velocity, *gains)
         if tractions is None:
-            found = self.loops.derivatives.of_columns(*given, *self.constants.tensors())
+            rows = self.loops.derivatives.of_columns(*inputs, *self.constants.tensors())
         else:
             expected = tractions.index_select(0, self.chosen).t()
-            found = self.loops.primal_dual_derivatives.of_columns(*given, expected, *self.constants.tensors())
+            rows = self.loops.primal_dual_derivatives.of_columns(*inputs, expected, *self.constants.tensors())
         n = (len(like) - FIXED) // 3
-        force, matrix, left, right = found.split([3 * n, 9, 6 * n, 6 * n])
+        force, matrix, left, right = rows.split([3 * n, 9, 6 * n, 6 * n])
         left, right = left.view(2, n, 3, -1), right.view(2, n, 3, -1)
         return force, PairBlocks(like[FIXED : FIXED + n], matrix.view(3, 3, -1), left, right)
 
@@ -312,16 +312,16 @@ def touching(
     robot = table.robot
     if chosen is None:
         with torch.no_grad():
-            given = (table.gathered(q), table.reaches, constants.at(robot).tolerance, *table.more)
-            chosen = (loops.slack.of_columns(*given)[0] < 0).nonzero().squeeze(1)
+            inputs = (table.gathered(q), table.reaches, constants.at(robot).tolerance, *table.kernel_arguments)
+            chosen = (loops.slack.of_columns(*inputs)[0] < 0).nonzero().squeeze(1)
     flat_dofs = table.flat_dofs(q.shape[1]).index_select(1, chosen)
-    moving = numbers_at(flat_dofs, velocity)
-    of_pairs = (of_all.index_select(0, chosen) for of_all in (table.reaches, *table.more))
-    known = (numbers_at(flat_dofs, q), moving, *of_pairs)
+    nodal_velocity = numbers_at(flat_dofs, velocity)
+    of_touching = (of_table.index_select(0, chosen) for of_table in (table.reaches, *table.kernel_arguments))
+    inputs_of_touching = (numbers_at(flat_dofs, q), nodal_velocity, *of_touching)
     # with gradients, autograd has to follow how the closest points move, which the kernels do without gradients
     geometry = (
-        torch.stack(loops.differentiable_geometry(*known))
+        torch.stack(loops.differentiable_geometry(*inputs_of_touching))
         if torch.is_grad_enabled()
-        else loops.geometry.of_columns(*known)
+        else loops.geometry.of_columns(*inputs_of_touching)
     )
-    return Touching(table, chosen, flat_dofs, geometry, moving, constants.at(robot[chosen]), loops)
+    return Touching(table, chosen, flat_dofs, geometry, nodal_velocity, constants.at(robot[chosen]), loops)

@@ -46,15 +46,15 @@ class Primitives(nn.Module):
         self.register_buffer("radius", radius[..., chosen], persistent=False)  # (M,), (1, M) or (B, M)
         self.register_buffer("kind", torch.as_tensor(kind[chosen], device="cpu"), persistent=False)  # (M,)
 
-    def boxes(self, low: Tensor, high: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+    def boxes(self, low: Tensor, high: Tensor, margin: Tensor) -> tuple[Tensor, Tensor]:
         """Return low and high corners (B, M, 3) of boxes around the surfaces while nodes stay in boxes (B, N, 3) [m].
 
         Parameters
         ----------
         low, high : (B, N, 3) corners of the nodes' boxes.
-        more : (), (B, 1) or (B, M), by how much the boxes are grown beyond the radii on each side.
+        margin : (), (B, 1) or (B, M), by how much the boxes are grown beyond the radii on each side.
         """
-        grown = (self.radius + more).unsqueeze(-1)
+        grown = (self.radius + margin).unsqueeze(-1)
         return self._of_corners(torch.minimum, low) - grown, self._of_corners(torch.maximum, high) + grown
 
     def _of_corners(self, function: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
@@ -92,19 +92,19 @@ class NearPairs(NamedTuple):
     ----------
     listed : robots and nodes.
     reach : (K,) the sum of the two radii [m].
-    goes_on : (4, K) whether smooth lines continue beyond their edges' ends, see `PairTable`; None for other pairs.
+    continues : (4, K) whether smooth lines continue beyond their edges' ends, see `PairTable`; None for other pairs.
     """
 
     listed: Listed
     reach: Tensor
-    goes_on: Tensor | None = None
+    continues: Tensor | None = None
 
     def chosen(self, which: Tensor) -> NearPairs:
         """Return the pairs for which `which` (K,) is True."""
         numbers = which.nonzero().squeeze(1)  # once, as indexing each tensor by `which` takes several times as long
         robot, nodes, reach = (of.index_select(0, numbers) for of in (*self.listed, self.reach))
-        goes_on = None if self.goes_on is None else self.goes_on.index_select(1, numbers)
-        return NearPairs(Listed(robot, nodes), reach, goes_on)
+        continues = None if self.continues is None else self.continues.index_select(1, numbers)
+        return NearPairs(Listed(robot, nodes), reach, continues)
 
 
 def box_pairs(
@@ -112,7 +112,7 @@ def box_pairs(
     second: Primitives,
     low: Tensor,
     high: Tensor,
-    more: tuple[Tensor, Tensor],
+    margins: tuple[Tensor, Tensor],
     excluded: Neighbours,
     kind_pairs: Tensor,
 ) -> BoxPairs:
@@ -122,14 +122,14 @@ def box_pairs(
     ----------
     first, second : the two sets; pairs are within the set if both are the same object.
     low, high : (B, N, 3) corners of the nodes' boxes [m].
-    more : by how much the boxes of the first and of the second set are grown beyond the radii [m].
+    margins : by how much the boxes of the first and of the second set are grown beyond the radii [m].
     excluded : pairs that never touch.
     kind_pairs : (U, U) bool, which pairs of kinds the contact rules.
     """
-    boxes = first.boxes(low, high, more[0])
-    others: tuple = (None, None) if second is first else second.boxes(low, high, more[1])
+    boxes = first.boxes(low, high, margins[0])
+    others: tuple = (None, None) if second is first else second.boxes(low, high, margins[1])
     robot, i, j = overlapping(*boxes, others[0], others[1], excluded.keys)
-    if (apart := excluded.touching(robot, i * len(second.nodes) + j)) is not None:
+    if (apart := excluded.may_touch(robot, i * len(second.nodes) + j)) is not None:
         robot, i, j = (of[apart] for of in (robot, i, j))
     if len(kind_pairs) > 1:
         kept = kind_pairs[first.kind[i], second.kind[j]].nonzero().squeeze(1)
@@ -137,7 +137,9 @@ def box_pairs(
     return BoxPairs(robot, i, j, first.radii(robot, i) + second.radii(robot, j))
 
 
-def near_pairs(kernel: Kernel, nodes: Tensor, found: BoxPairs, low: Tensor, high: Tensor, limit: Tensor) -> NearPairs:
+def near_pairs(
+    kernel: Kernel, nodes: Tensor, overlapping_pairs: BoxPairs, low: Tensor, high: Tensor, limit: Tensor
+) -> NearPairs:
     """Return the pairs whose distance can get down to a `limit` (K,) while the nodes stay in boxes.
 
     Most pairs of overlapping boxes cannot, as boxes around long oblique edges are mostly empty.
@@ -145,12 +147,12 @@ def near_pairs(kernel: Kernel, nodes: Tensor, found: BoxPairs, low: Tensor, high
     Parameters
     ----------
     nodes : (K, 4) of the pairs, two edges or a point and a triangle.
-    found : the pairs whose boxes overlap.
+    overlapping_pairs : the pairs whose boxes overlap.
     low, high : (B, N, 3) corners of the nodes' boxes [m].
     """
-    listed = Listed(found.robot, nodes)
+    listed = Listed(overlapping_pairs.robot, nodes)
     gap = pair_values(_SPARE_DISTANCE[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
-    return NearPairs(listed, found.reach).chosen(gap <= 0)
+    return NearPairs(listed, overlapping_pairs.reach).chosen(gap <= 0)
 
 
 def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:

@@ -40,22 +40,22 @@ class RuledPairs:
 
     Attributes
     ----------
-    edges, nodes, triangles : the kind of each of the body's links (L,), nodes (N,) and triangles (F,).
+    edge_kinds, node_kinds, triangle_kinds : the kind of each of the body's links (L,), nodes (N,) and triangles (F,).
     kind_pairs : (U, U) bool, symmetric: the pairs of kinds that the contact rules.
     """
 
-    edges: np.ndarray
-    nodes: np.ndarray
-    triangles: np.ndarray
+    edge_kinds: np.ndarray
+    node_kinds: np.ndarray
+    triangle_kinds: np.ndarray
     kind_pairs: np.ndarray
 
     @classmethod
     def whole(cls, body: Body) -> RuledPairs:
         """Return the pairs of a contact that rules everything."""
-        edges, nodes, triangles = (
+        edge_kinds, node_kinds, triangle_kinds = (
             np.zeros(count, dtype=np.int64) for count in (len(body.links), body.n_nodes, len(body.triangles))
         )
-        return cls(edges, nodes, triangles, np.ones((1, 1), dtype=bool))
+        return cls(edge_kinds, node_kinds, triangle_kinds, np.ones((1, 1), dtype=bool))
 
 
 def ruled_pairs(body: Body, scopes: Sequence[Scope]) -> list[RuledPairs]:
@@ -77,17 +77,17 @@ def ruled_pairs(body: Body, scopes: Sequence[Scope]) -> list[RuledPairs]:
     order = named + [k for k, scope in enumerate(scopes) if scope.between is None]
     meant = {k: pieces.meant(scopes[k]) for k in order}
     _refuse_twice(scopes, meant)
-    given = np.zeros((len(pieces.name), len(pieces.name)), dtype=bool)
-    taken = np.zeros((len(pieces.kinds), len(pieces.kinds)), dtype=bool)
-    found: dict[int, RuledPairs] = {}
+    ruled_pieces = np.zeros((len(pieces.name), len(pieces.name)), dtype=bool)
+    ruled_kinds = np.zeros((len(pieces.kinds), len(pieces.kinds)), dtype=bool)
+    ruled: dict[int, RuledPairs] = {}
     for k in order:
-        rest = meant[k] & ~given
+        rest = meant[k] & ~ruled_pieces
         if not rest.any():
             raise InputError(f"{scopes[k].label}: there is nothing that may touch by it; leave it out")
-        own = pieces.of_kinds(rest) & ~taken
-        given, taken = given | rest, taken | own
-        found[k] = RuledPairs(pieces.edges, pieces.nodes, pieces.triangles, own)
-    return [found[k] for k in range(len(scopes))]
+        kind_pairs = pieces.of_kinds(rest) & ~ruled_kinds
+        ruled_pieces, ruled_kinds = ruled_pieces | rest, ruled_kinds | kind_pairs
+        ruled[k] = RuledPairs(pieces.edge_kinds, pieces.node_kinds, pieces.triangle_kinds, kind_pairs)
+    return [ruled[k] for k in range(len(scopes))]
 
 
 def _refuse_twice(scopes: Sequence[Scope], meant: dict[int, np.ndarray]) -> None:
@@ -106,7 +106,7 @@ class _Pieces:
     names : the names of the robot's parts.
     name : (P,) number of each piece's name among these, -1 without a name.
     kinds : (U, P) bool: the set of pieces that each kind stands for.
-    edges, nodes, triangles : the kind of each link (L,), node (N,) and triangle (F,).
+    edge_kinds, node_kinds, triangle_kinds : the kind of each link (L,), node (N,) and triangle (F,).
     """
 
     def __init__(self, body: Body):
@@ -127,7 +127,7 @@ class _Pieces:
         ]
         self.kinds, kind = np.unique(np.concatenate(tables), axis=0, return_inverse=True)
         of_each = np.split(kind.reshape(-1), np.cumsum([len(table) for table in tables])[:-1])
-        self.edges, self.nodes, self.triangles = np.concatenate(of_each[:2]), of_each[2], of_each[3]
+        self.edge_kinds, self.node_kinds, self.triangle_kinds = np.concatenate(of_each[:2]), of_each[2], of_each[3]
 
     def _table(self, count: int, *members: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
         """Return the membership (count, P) bool of primitives in pieces.

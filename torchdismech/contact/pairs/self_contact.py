@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.contact.copies import take_trained
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
-from torchdismech.contact.own import take_trained
 from torchdismech.contact.pairs.broad_phase import adjacent
 from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
@@ -28,7 +28,7 @@ from torchdismech.errors import InputError, real_number, truth, whole_number
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
-from torchdismech.robot.body import Body, side_by_side
+from torchdismech.robot.body import Body, concatenated_sizes
 from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["SelfContact", "SelfContacts"]
@@ -166,14 +166,14 @@ class SelfContact(nn.Module):
         self.register_buffer("kind_pairs", torch.as_tensor(ruled.kind_pairs, device="cpu"), persistent=False)
         rules = np.asarray(ruled.kind_pairs.any(axis=1))
         of_edges, of_nodes, of_triangles = (
-            np.flatnonzero(rules[kind]) for kind in (ruled.edges, ruled.nodes, ruled.triangles)
+            np.flatnonzero(rules[kind]) for kind in (ruled.edge_kinds, ruled.node_kinds, ruled.triangle_kinds)
         )
-        radius = side_by_side(body.edge_contact_radius, body.side_contact_radius())
-        self.edges = Primitives(body.links, radius, ruled.edges, of_edges)
+        radius = concatenated_sizes(body.edge_contact_radius, body.side_contact_radius())
+        self.edges = Primitives(body.links, radius, ruled.edge_kinds, of_edges)
         points = np.arange(body.n_nodes)[:, None]
-        self.points = Primitives(points, body.node_contact_radius(), ruled.nodes, of_nodes)
+        self.points = Primitives(points, body.node_contact_radius(), ruled.node_kinds, of_nodes)
         warn_of_wide_tolerance(self.scope.label, self.law.response, self.points.radius)
-        self.triangles = Primitives(body.triangles, body.face_contact_radius, ruled.triangles, of_triangles)
+        self.triangles = Primitives(body.triangles, body.face_contact_radius, ruled.triangle_kinds, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
         sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
         self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
@@ -192,7 +192,7 @@ class SelfContact(nn.Module):
 
     def _near_nodes(self) -> NearNodes:
         """Return the pairs of nodes that are near along the body and whose surfaces overlap as built."""
-        lengths = side_by_side(self.body.edge_length, self.body.shell_edge_length)
+        lengths = concatenated_sizes(self.body.edge_length, self.body.shell_edge_length)
         shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
         radius = self.points.radius
         widest = radius.reshape(-1, radius.shape[-1]).amax(1)
@@ -209,18 +209,18 @@ class SelfContact(nn.Module):
         low, high : (B, N, 3) corners of the boxes [m].
         number : of this contact among those of the robot.
         """
-        found: list[tuple[Kernel, NearPairs]]
+        pairs_of_kernels: list[tuple[Kernel, NearPairs]]
         if self.lines is None:
-            found = [(closest_segments, self._near_pairs(closest_segments, low, high))]
+            pairs_of_kernels = [(closest_segments, self._near_pairs(closest_segments, low, high))]
         else:
             straight, crossing = self._near_lines(self.lines, low, high)
-            found = [(closest_segments, straight), (closest_crossing, crossing)]
+            pairs_of_kernels = [(closest_segments, straight), (closest_crossing, crossing)]
         if len(self.triangles.nodes):
-            found.append((closest_on_triangle, self._near_pairs(closest_on_triangle, low, high)))
+            pairs_of_kernels.append((closest_on_triangle, self._near_pairs(closest_on_triangle, low, high)))
         tables = []
-        for kernel, pairs in found:
+        for kernel, pairs in pairs_of_kernels:
             rounding = self.rounding if kernel is closest_segments else 0.0
-            tables.append(PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding, number, pairs.goes_on))
+            tables.append(PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding, number, pairs.continues))
         return tables
 
     def _near_pairs(self, kernel: Kernel, low: Tensor, high: Tensor) -> NearPairs:
@@ -228,17 +228,17 @@ class SelfContact(nn.Module):
         of_edges = kernel is closest_segments
         first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
         tolerance = self.law.response.tolerance
-        more = 0.5 * tolerance
+        margin = 0.5 * tolerance
         excluded = self._near_edges if of_edges else self._near_triangles
-        pairs = box_pairs(first, second, low, high, (more, more), excluded, self.kind_pairs)
+        pairs = box_pairs(first, second, low, high, (margin, margin), excluded, self.kind_pairs)
         nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
         return near_pairs(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
 
     def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges that may touch: as straight edges, and as smooth lines that cross."""
         tolerance = self.law.response.tolerance
-        more = 0.5 * tolerance + lines.bulges(low, high)
-        pairs = box_pairs(self.edges, self.edges, low, high, (more, more), self._near_edges, self.kind_pairs)
+        margin = 0.5 * tolerance + lines.bulges(low, high)
+        pairs = box_pairs(self.edges, self.edges, low, high, (margin, margin), self._near_edges, self.kind_pairs)
         return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot))
 
     # ---- forces ------------------------------------------------------------------------------------------------
@@ -281,19 +281,21 @@ class SelfContact(nn.Module):
         """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
             return sums.first_friction(q, velocity)
-        return self._known(table, self._loops[table.kernel].first_friction, q, velocity)
+        return self._friction_by_torch(table, self._loops[table.kernel].first_friction, q, velocity)
 
-    def expected_friction(self, table: PairTable, q: Tensor, velocity: Tensor, known: Tensor) -> Tensor:
+    def expected_friction(self, table: PairTable, q: Tensor, velocity: Tensor, friction_before: Tensor) -> Tensor:
         """Return the friction (B, P, KNOWN) of a table's pairs at the next iterate, with linearised tractions.
 
         Parameters
         ----------
         q, velocity : (B, n) of the next iterate.
-        known : (B, P, KNOWN) the friction at the iterate before.
+        friction_before : (B, P, KNOWN) the friction at the iterate before.
         """
         if len(table) and (sums := self.sums(table, q, velocity)) is not None:
-            return sums.expected_friction(q, velocity, known)
-        return self._known(table, self._loops[table.kernel].expected_friction, q, velocity, known[table.slots].t())
+            return sums.expected_friction(q, velocity, friction_before)
+        return self._friction_by_torch(
+            table, self._loops[table.kernel].expected_friction, q, velocity, friction_before[table.slots].t()
+        )
 
     def limit_step(self, table: PairTable, motion: Tensor, fraction: Tensor) -> None:
         """Lower `fraction` (B,), in place, to the part of a motion that a search may take for the pairs of a table.
@@ -307,20 +309,29 @@ class SelfContact(nn.Module):
         if (sums := self.sums(table, motion, motion)) is not None:
             sums.limit_step(motion, fraction)
         else:
-            found = self._loops[table.kernel].step_fraction.of_columns(table.gathered(motion), table.reaches)[0]
-            fraction.scatter_reduce_(0, table.robot, found, "amin")
+            fractions = self._loops[table.kernel].step_fraction.of_columns(table.gathered(motion), table.reaches)[0]
+            fraction.scatter_reduce_(0, table.robot, fractions, "amin")
 
-    def _known(self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *known: Tensor) -> Tensor:
+    def _friction_by_torch(
+        self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *friction_before: Tensor
+    ) -> Tensor:
         """Return the friction (B, P, KNOWN) that a loop finds by torch for the pairs of a table; zeros in empty slots.
 
-        `known` (KNOWN, C) is the friction at the iterate before, for loops that need it.
+        `friction_before` (KNOWN, C) is the friction at the iterate before, for loops that need it.
         """
-        found = q.new_zeros(*table.shape, KNOWN)
+        friction = q.new_zeros(*table.shape, KNOWN)
         if len(table):
             law = self._force_law.constants.at(table.robot).tensors()
-            given = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.more)
-            found[table.slots] = loop.of_columns(*given).t()
-        return found
+            inputs = (
+                table.gathered(q),
+                table.gathered(velocity),
+                table.reaches,
+                *friction_before,
+                *law,
+                *table.kernel_arguments,
+            )
+            friction[table.slots] = loop.of_columns(*inputs).t()
+        return friction
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
         """Return gaps, loads and sliding speeds of a table's pairs that touch at q and velocity (B, n).
@@ -332,14 +343,18 @@ class SelfContact(nn.Module):
             chosen = sums.touching(q)
             robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
         else:
-            found = self.touching(table, q, velocity)
-            of_pairs, robot, on_dofs = found.summary(), found.robot, found.summed(found.force(), q)
+            touching_pairs = self.touching(table, q, velocity)
+            of_pairs, robot, on_dofs = (
+                touching_pairs.summary(),
+                touching_pairs.robot,
+                touching_pairs.summed(touching_pairs.force(), q),
+            )
         gap, load, speed = of_pairs.unbind()
         return Summary(robot, gap, load, speed, on_dofs)
 
-    def energy(self, found: Touching) -> Tensor:
+    def energy(self, touching_pairs: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
-        return found.share * self._force_law.energy(found.gap, found.constants)
+        return touching_pairs.share * self._force_law.energy(touching_pairs.gap, touching_pairs.constants)
 
 
 def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
@@ -399,38 +414,38 @@ class SelfContacts(nn.ModuleList):
 
         Contacts that are constraints are left out.
         """
-        return [self[table.contact].touching(table, q, velocity) for table in self.pushing(pairs)]
+        return [self[table.contact].touching(table, q, velocity) for table in self.force_tables(pairs)]
 
-    def pushing(self, pairs: Pairs) -> list[PairTable]:
+    def force_tables(self, pairs: Pairs) -> list[PairTable]:
         """Return the tables that have any pairs, without those of constraints."""
         return [table for table in pairs.tables if len(table) and table.contact not in self.constrained_numbers]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the sum (B, n) of all contact forces [N]; constraints add nothing."""
         total = torch.zeros_like(q)
-        for table in self.pushing(pairs):
+        for table in self.force_tables(pairs):
             contact = self[table.contact]
             if (sums := contact.sums(table, q, velocity)) is not None:
                 sums.add_force(q, velocity, total)
             else:
-                found = contact.touching(table, q, velocity)
-                total = total + found.summed(found.force(), q)
+                touching_pairs = contact.touching(table, q, velocity)
+                total = total + touching_pairs.summed(touching_pairs.force(), q)
         return total
 
     def overlapping(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the robots (B,) bool of which parts with a barrier between them overlap at q (B, n)."""
         overlap = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
-        for found in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
-            overlap[found.robot[found.gap <= 0]] = True
+        for touching_pairs in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
+            overlap[touching_pairs.robot[touching_pairs.gap <= 0]] = True
         return overlap
 
     def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
         """Return the potential (B,) of the normal forces of each contact by its name [J]; zero for constraints."""
         total: dict[str, Tensor] = {contact.name: q.new_zeros(q.shape[0]) for contact in self}
-        for found in self.touching(pairs, q, torch.zeros_like(q)):
-            contact = self[found.table.contact]
-            total[contact.name] = total[contact.name].index_add(0, found.robot, contact.energy(found))
+        for touching_pairs in self.touching(pairs, q, torch.zeros_like(q)):
+            contact = self[touching_pairs.table.contact]
+            total[contact.name] = total[contact.name].index_add(0, touching_pairs.robot, contact.energy(touching_pairs))
         return total
 
     @cached_property

@@ -51,14 +51,14 @@ class Linearised:
         """
         model, q = problem.model, q.detach()
         here = problem.replace(state=problem.state.detach())
-        equations = here.equations(model.contact.touching(q), constraints_at(here, q))
+        equations = here.equations(model.contact.may_touch_at(q), constraints_at(here, q))
         solver = model.solvers.of(len(q), equations.start.pairs)
         # a Cholesky factor exists only for a positive definite matrix
         definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric
         if not (equations.mechanics.conservative(at_rest=True) and definite_only):
             return None
         equations.prepare()
-        x = model.unknowns.picked(q)
+        x = model.unknowns.of_dofs(q)
         if equations.constraints is not None:
             equations.reaction(q)  # leaves the loads of the constraints in `constraints.load`
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())

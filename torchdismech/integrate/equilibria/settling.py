@@ -166,9 +166,9 @@ def _first_acceleration(problem: StepProblem) -> float:
     """Return the largest acceleration [m/s^2] of a node under the present forces, `LEAST_ACCELERATION` at least."""
     model, state = problem.model, problem.state
     equations = problem.replace(control=problem.control.replace(clamped_q=None)).equations(
-        model.contact.touching(state.q)
+        model.contact.may_touch_at(state.q)
     )
     mass = model.body.mass[..., model.unknowns.index]
-    force = equations.residual(model.unknowns.picked(state.q)).abs()
+    force = equations.residual(model.unknowns.of_dofs(state.q)).abs()
     nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.unknowns.index < 3 * model.body.n_nodes)
     return max(float((force / mass)[..., nodes].max()), LEAST_ACCELERATION)

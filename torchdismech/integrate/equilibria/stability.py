@@ -129,7 +129,7 @@ def _open_ways_down(found: Linearised, saddles: Tensor, reasons: list[str]) -> t
         return ways, curvatures
     normals, still = constraints.jacobian(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
     for _ in range(BLOCKED):
-        opening = constraints.motions_of(normals, equations.model.unknowns.expand(ways, still)).squeeze(1)
+        opening = constraints.motions_of(normals, equations.model.unknowns.into_dofs(ways, still)).squeeze(1)
         closes, opens = constraints.any(opening < -TELLING_PART), constraints.any(opening > TELLING_PART)
         blocked = closes & opens
         if not bool(blocked.any()):

@@ -53,7 +53,7 @@ def gradients_at_root(
     """
     model = recipe.model
     weight = 1.0 if donor is None else accepted[:, None].to(q.dtype)
-    x = model.unknowns.picked(q)
+    x = model.unknowns.of_dofs(q)
     with torch.enable_grad():  # gradients through y(x, p): (dy/dx)^T g and (dy/dp)^T g
         equations = recipe.equations(leaves, donor)
         equations.prepare()  # here, so that autograd records it

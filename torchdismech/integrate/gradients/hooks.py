@@ -19,7 +19,7 @@ from torchdismech.values import per_robot
 __all__ = ["refuse_hidden_tensors", "refuse_wrong_matrix"]
 
 OFF = 1e-4  # relative error of adjoint equations that were solved: beyond, the matrix is ill-conditioned or wrong
-NOTHING_HIDDEN = "no hidden tensors"  # an entry of `Snapshot.fitting`
+NOTHING_HIDDEN = "no hidden tensors"  # an entry of `Snapshot.checked_keys`
 
 _looked_at: WeakSet[Model] = WeakSet()
 
@@ -30,12 +30,12 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot
     Looks at a model once, and once more where an attribute that has changed since holds such a tensor. `snapshot` is
     the model's present one.
     """
-    if not model.has_user_hooks or NOTHING_HIDDEN in snapshot.fitting:
+    if not model.has_user_hooks or NOTHING_HIDDEN in snapshot.checked_keys:
         return
     if model not in _looked_at or any(unregistered(model)):
         _look_for_hidden_tensors(model, state, control)
         _looked_at.add(model)
-    snapshot.fitting.add(NOTHING_HIDDEN)
+    snapshot.checked_keys.add(NOTHING_HIDDEN)
 
 
 def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:

@@ -125,7 +125,7 @@ def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, l
     now = torch._C._current_graph_task_id()
     look = _last_look.get(recipe.model)
     if look is None or not look.answers(now, snapshot, recipe.taken_again):
-        shown = snapshot.shows(recipe.model)
+        shown = snapshot.is_current(recipe.model)
         # autograd has kept these as they were
         kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors
         exchanged = [] if shown else snapshot.exchanged(kept)

@@ -73,7 +73,7 @@ class PairEvaluations:
         """Bind compiled code to the pairs of a step and the present laws; return whether it can evaluate them all."""
         self._pairs, self._sums, self._block_places_filled = pairs, {}, False
         self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
-        pushing = self._contacts.pushing(pairs.listed)
+        pushing = self._contacts.force_tables(pairs.listed)
         for table in pairs.listed.tables:
             if table.contact in self._contacts.constrained_numbers:
                 continue

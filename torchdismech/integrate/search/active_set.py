@@ -207,7 +207,7 @@ class _ActiveSet:
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
         largest = largest_entry(diagonal, self.weight)
         self.stiffness = STIFFNESS * largest[constraints.robot].unsqueeze(1)  # (S, 1)
-        whole = model.unknowns.expand(diagonal.t(), torch.zeros_like(equations.base))
+        whole = model.unknowns.into_dofs(diagonal.t(), torch.zeros_like(equations.base))
         own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
         self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
@@ -219,7 +219,7 @@ class _ActiveSet:
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
-        whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
+        whole = self.equations.model.unknowns.into_dofs(step, torch.zeros_like(self.equations.base))
         return self.offset + self.constraints.motions_of(self.jacobian, whole)
 
     def found(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:

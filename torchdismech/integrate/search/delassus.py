@@ -57,7 +57,7 @@ class Delassus:
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return the changes (S, 3) of gaps and slides by a step (B, n_free)."""
-        whole = self.equations.model.unknowns.expand(step, torch.zeros_like(self.equations.base))
+        whole = self.equations.model.unknowns.into_dofs(step, torch.zeros_like(self.equations.base))
         return self.constraints.motions_of(self.jacobian, whole)
 
     def carried(self, load: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class Delassus:
             at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
             forces = like.new_zeros(axes, *like.shape).index_put(at, jacobian[here], accumulate=True)
             steps = [self.factor.solve(unknowns.on_unknowns(force), transpose) for force in forces]
-            moved = torch.stack([unknowns.expand(step, torch.zeros_like(like)) for step in steps])
+            moved = torch.stack([unknowns.into_dofs(step, torch.zeros_like(like)) for step in steps])
             reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
             matrix[self.robot, self.slot, :, k] = jacobian @ reached
         matrix = matrix.flatten(3).flatten(1, 2)

@@ -44,7 +44,7 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
     for obstacle in model.obstacles:
         if obstacle.law.response.feasible_only:
             there = obstacle.feasible(there, state, state.time + equations.dt)
-    return model.unknowns.picked(there)
+    return model.unknowns.of_dofs(there)
 
 
 def _gained_velocity(equations: StepEquations) -> Tensor | float:

@@ -13,7 +13,7 @@ so that the matrix is that of Newton's method with T in the place of r v in one 
 than that of its slide is about to stick, and is stiff. At the root both matrices are the same, and so is the order of
 convergence. T is kept below mu. Chan, Golub and Mulet, SIAM J. Sci. Comput. 20, 1999, do so for total variation, whose
 smoothed absolute value has the same kink. Steps are whole, but where parts of a robot would move far against each other
-(`Rubbing.step_fraction`); after a search that fails other ones follow.
+(`SmoothedFriction.step_fraction`); after a search that fails other ones follow.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _PrimalDual(DividingSearch):
     Parameters
     ----------
     friction : (B, P, 9) at the iterate, of each obstacle and each table of pairs that rub: traction, normal and
-        velocity (see `Rubbing`).
+        velocity (see `SmoothedFriction`).
     limit : (B,) norm of the residual beyond which a row is given up.
     Others as for `newton`.
     """
@@ -219,7 +219,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     Parameters
     ----------
     step : (B, n_free), of which a part is taken where the whole would move a pair of the robot's parts too far.
-    friction : (B, P, 9) at x, of all that rubs: traction, normal and velocity; see `Rubbing`.
+    friction : (B, P, 9) at x, of all that rubs: traction, normal and velocity; see `SmoothedFriction`.
     """
     rubbing = equations.rubbing
     fraction = rubbing.step_fraction(nodal_motion(equations, step))
@@ -236,13 +236,14 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
 def nodal_motion(equations: StepEquations, step: Tensor) -> Tensor:
     """Return how a step (B, n_free) moves the nodes' coordinates (B, 3 N)."""
     nodes = 3 * equations.model.body.n_nodes
-    return equations.model.unknowns.expand(step, torch.zeros_like(equations.base))[:, :nodes]
+    return equations.model.unknowns.into_dofs(step, torch.zeros_like(equations.base))[:, :nodes]
 
 
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
     """Return q and velocity (B, n) where forces are evaluated for x, and the friction of obstacles as a search begins.
 
-    The friction is (B, P, 9) for each obstacle that rubs, with the tractions of these velocities; see `Rubbing`.
+    The friction is (B, P, 9) for each obstacle that rubs, with the tractions of these velocities
+    (see `SmoothedFriction`).
     """
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.first_on_obstacles(state)]
@@ -254,7 +255,7 @@ def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) ->
     Parameters
     ----------
     x : (B, n_free) the iterate.
-    friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `Rubbing`.
+    friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `SmoothedFriction`.
     """
     state = _evaluated(equations, x)
     return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]

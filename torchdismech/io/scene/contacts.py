@@ -220,7 +220,7 @@ def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refus
     """Raise an error that names the smallest of the gaps (B, P) at which `refused` (B, P) is True, if there is any."""
     if bool(refused.any()):
         robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
-        _refuse(scene, key, f"{what}{points.said(point)} of robot {robot}", float(gap[robot, point]))
+        _refuse(scene, key, f"{what}{points.point_name(point)} of robot {robot}", float(gap[robot, point]))
 
 
 def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:

@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from torch import nn
 
-from torchdismech.ownership import own, refuse_shared
+from torchdismech.ownership import mark_owned, refuse_shared
 
-__all__ = ["of_its_own", "take_trained"]
+__all__ = ["own_copy", "take_trained"]
 
 Part = TypeVar("Part", bound=nn.Module)
 
 
-def of_its_own(part: Part) -> Part:
+def own_copy(part: Part) -> Part:
     """Return a copy of a law, shape or path; if it requires gradients, itself, as an optimiser may hold its tensors."""
     return part if _is_trained(part) else copy.deepcopy(part)
 
@@ -34,7 +34,7 @@ def take_trained(label: str, *parts: nn.Module | None) -> None:
     """
     trained = [part for part in parts if part is not None and _is_trained(part)]
     refuse_shared(label, trained)
-    own(trained)
+    mark_owned(trained)
 
 
 def _is_trained(part: nn.Module) -> bool:

@@ -45,9 +45,9 @@ def warn_of_units(materials: Iterable[tuple[Material, bool]]) -> None:
     ----------
     materials : each with whether its modulus is used: not so where all stiffnesses are given explicitly.
     """
-    odd = (told for material, modulus in materials for told in _odd_units(material, modulus))
-    if told := next(odd, None):
-        warn(f"material: {told}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')")
+    warnings = (warning for material, modulus in materials for warning in _odd_units(material, modulus))
+    if warning := next(warnings, None):
+        warn(f"material: {warning}; or, if that is meant, warnings.filterwarnings('ignore', 'material: ')")
 
 
 def warn_of_two_weights(forces: Iterable[Force]) -> None:
