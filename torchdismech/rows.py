@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.fused import compiled_code_takes, watched
+from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import function_of, in_threads
 
 __all__ = ["finite_columns", "finite_rows", "total", "weighted_norms"]
@@ -24,7 +24,7 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
 
     A row's norm is the same to the bit whatever rows stand beside it.
     """
-    function = function_of("weighted_norms", x.dtype) if compiled_code_takes(x, weight) and not watched() else None
+    function = function_of("weighted_norms", x.dtype) if compiled_code_accepts(x, weight) and not traced() else None
     if function is None or weight.dtype != x.dtype:
         return torch.linalg.vector_norm(x * weight, dim=1)
     norms = x.new_empty(len(x))
@@ -34,7 +34,7 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
 
 def total(x: Tensor) -> Tensor:
     """Return the sum () of all numbers of a tensor (m,)."""
-    function = function_of("totals", x.dtype) if compiled_code_takes(x) and not watched() else None
+    function = function_of("totals", x.dtype) if compiled_code_accepts(x) and not traced() else None
     if function is None:
         return x.sum()
     sum_of_all = x.new_empty(())
@@ -45,7 +45,7 @@ def total(x: Tensor) -> Tensor:
 def finite_rows(tensors: Sequence[Tensor]) -> Tensor:
     """Return for each row whether all its numbers are finite, (B,) bool, in all of several tensors (B, ..)."""
     dtype = tensors[0].dtype
-    ours = compiled_code_takes(*tensors) and not watched() and all(tensor.dtype == dtype for tensor in tensors)
+    ours = compiled_code_accepts(*tensors) and not traced() and all(tensor.dtype == dtype for tensor in tensors)
     function = function_of("finite_rows", dtype) if ours else None
     if function is None:  # sums of numbers take a fifth of the time of testing each one
         return torch.isfinite(torch.stack([x.flatten(1).sum(1) if x.dim() > 1 else x for x in tensors]).sum(0))
@@ -61,7 +61,7 @@ def finite_columns(x: Tensor) -> Tensor:
     """Return for each column of x (m, B) whether all its numbers are finite, (B,) bool."""
     if x.shape[1] == 1:
         return finite_rows([x.t()])  # its loop adds several numbers of a row side by side
-    function = function_of("finite_columns", x.dtype) if compiled_code_takes(x) and not watched() else None
+    function = function_of("finite_columns", x.dtype) if compiled_code_accepts(x) and not traced() else None
     if function is None:
         return torch.isfinite(x.sum(0))
     finite = x.new_empty(x.shape[1], dtype=torch.bool)

@@ -313,7 +313,7 @@ def test_a_shell_snaps_through():
     for k in range(0, len(path.states), 4):
         balance = Static().equations(model, path.states[k], Control())
         load = balance.load * path.load_factor[k, 0]
-        balance.take_load(load)
+        balance.set_load(load)
         residual = balance.residual(path.states[k].q[:, model.unknowns.index])
         assert residual.norm() < 1e-7  # forces to 1e-8 N, and angles transported anew
 

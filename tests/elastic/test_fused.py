@@ -97,7 +97,7 @@ def evaluated(model, state=None, control=None, by_torch=False, monkeypatch=None)
     if not by_torch:
         return (*elastic.force_and_stiffness(q, given.constants), elastic.force(q, given.constants))
     with monkeypatch.context() as patch:
-        patch.setattr(assembly, "programs_take", lambda q: False)
+        patch.setattr(assembly, "program_accepts", lambda q: False)
         return (*elastic.force_and_stiffness(q, given.constants), elastic.force(q, given.constants))
 
 

@@ -41,7 +41,7 @@ def interpreted(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(gpu.kernels, "outcome", None)
     monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr(making, "_made", {})
+    monkeypatch.setattr(making, "_programs", {})
     libraries = gpu.Kernels.libraries
     monkeypatch.setattr(gpu.Kernels, "libraries", lambda self: (libraries(self)[0], Interpreted()))
     yield

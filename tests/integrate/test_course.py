@@ -279,7 +279,7 @@ def test_steps_in_inference_mode_come_first(load, courses):
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
 def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     """Take no steps of robots in vain where those of others, before them, are known to end a course."""
-    lengths, take_more = [], RecordedSeries.taken
+    lengths, take_more = [], RecordedSeries.take_remaining
 
     def told(self, after, info, controls, *rest):
         lengths.append(len(controls))
@@ -290,7 +290,7 @@ def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     one_by_one(model, still, integrator)  # records
     velocity = torch.zeros_like(still.velocity)
     velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
-    monkeypatch.setattr(RecordedSeries, "taken", told)
+    monkeypatch.setattr(RecordedSeries, "take_remaining", told)
     unroll(model, still.replace(velocity=velocity), integrator, 2)
     assert lengths == [2]  # the first robot fails the first step
     lengths.clear()

@@ -123,7 +123,7 @@ def test_ways_of_robots_that_rub():
 def fed(monkeypatch, straightly=True):
     """Return the mean iterations of a rope that is fed onto a rough floor, on which it lies, by a clamp that sinks."""
     if not straightly:
-        monkeypatch.setattr(StepEquations, "lengths_kept", None)
+        monkeypatch.setattr(StepEquations, "keeps_edge_lengths", None)
     builder, nodes, speed, dt = RobotBuilder(), 31, 0.1, 5e-2  # m/s, s
     along = torch.linspace(0.0, 1.0, nodes, dtype=torch.float64)
     # half of it lies on the floor, the other half rises to the clamp
@@ -159,11 +159,11 @@ def test_robots_whose_lengths_are_kept():
     q[:, 2 : 3 * NODES : 3] = heights
     equations = ImplicitEuler(2e-3).equations(model, state.replace(q=q))
     touching = torch.tensor([k in (1, 4) for k in range(ROBOTS)])
-    assert torch.equal(equations.lengths_kept, (~touching).to(q.dtype))
+    assert torch.equal(equations.keeps_edge_lengths, (~touching).to(q.dtype))
     free = RobotBuilder()
     free.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0, 0.4))
     alone = free.finalize(compile=False)
-    assert ImplicitEuler(2e-3).equations(alone, alone.initial_state()).lengths_kept is None
+    assert ImplicitEuler(2e-3).equations(alone, alone.initial_state()).keeps_edge_lengths is None
 
 
 def crossing(robots=8, centre_line="straight"):

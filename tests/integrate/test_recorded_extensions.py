@@ -9,7 +9,7 @@ from tests.integrate.recordings import assert_same, rods_on_cpu
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, contact, elastic, forces, rollout, straight
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
-from torchdismech.integrate.recorded.recordable import holds_hooks, why_code_unrecorded, why_steps_unrecorded
+from torchdismech.integrate.recorded.recordable import records_all_users_code, why_code_unrecorded, why_steps_unrecorded
 
 STEPS = 4
 WITHIN = 1e-11  # autograd adds up gradients in another order than loops do
@@ -208,7 +208,7 @@ def test_runs_take_several_steps_at_once(case):
     """Ask nothing of the user's code between two steps of a run, as nothing of it can have changed."""
     recorded, plain, _ = CASES[case]
     recorded, plain = recorded(), plain()
-    assert holds_hooks(recorded) and not holds_hooks(plain)
+    assert records_all_users_code(recorded) and not records_all_users_code(plain)
     runs = [rollout(m, m.initial_state(3), ImplicitEuler(5e-3), steps=8, every=8) for m in (recorded, plain)]
     assert torch.equal(runs[0].positions, runs[1].positions) and not runs[0].failed.any()
 

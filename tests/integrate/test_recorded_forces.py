@@ -68,7 +68,7 @@ def test_loads_and_contact(replays, load):
     """Take the same steps and give the same gradients."""
     model = rods_on_cpu(3, LOADS[load](), solver="dense")
     assert_same(*compare(replays, moved, model), within=WITHIN)
-    # set-up, two kinds of rounds, end; what sorts out steps that raise a norm, as those of the tendon's
+    # set-up, two kinds of rounds, end; what accepts or shortens steps that raise a norm, as those of the tendon's
     assert 4 <= len(replays.made) <= 5 and replays.replays >= 2 * STEPS
     # the first state of a run requires other gradients than the rest
     assert [made.count for made in replays.gradients] == [STEPS - 1, 1]

@@ -28,10 +28,10 @@ from torchdismech.integrate.recorded.step import RecordedStep
 STEPS = 60
 NEVER = 10**6  # steps before a recording
 SEARCHES = (
-    (RecordedRounds, "_sort_out"),
+    (RecordedRounds, "_accept_or_shorten"),
     (RecordedRounds, "_take_shortened"),
-    (RecordedRounds, "_begin_here"),
-    (RecordedStep, "searched_on"),
+    (RecordedRounds, "_begin_second_attempt"),
+    (RecordedStep, "finish_without_rounds"),
 )
 
 
@@ -83,7 +83,7 @@ def run(integrator, at_once, steps=STEPS, make=coils, robots=8):
 def test_hard_searches_stay_recorded(integrator, at_once, monkeypatch):
     """Give the bits of searches without recordings, and never leave the recording."""
     found, counts = run(integrator, at_once)
-    assert counts["_sort_out"] and counts["_begin_here"] and not counts["searched_on"]
+    assert counts["_accept_or_shorten"] and counts["_begin_second_attempt"] and not counts["finish_without_rounds"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     expected, without = run(integrator, at_once)
     assert not without
@@ -106,7 +106,7 @@ def test_a_robot_that_no_recording_solves(monkeypatch):
     """Search on without recordings for one alone, and count the iterations of all attempts."""
     of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, robots=2)
     found, counts = of_two()
-    assert counts["searched_on"]
+    assert counts["finish_without_rounds"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     assert all(map(torch.equal, found, of_two()[0]))
 

@@ -135,9 +135,9 @@ class TestWaiting:
         """
         make = {**ROBOTS, **FORCED}[robot]
         model, state = make(solver="auto").to(DEVICE), make().initial_state(batch=BATCH).detach().to(DEVICE)
-        monkeypatch.setattr(rounds.RecordedRounds, "taken", lambda self: rounds.Rounds.ROOTS)
+        monkeypatch.setattr(rounds.RecordedRounds, "replay", lambda self: rounds.RoundsOutcome.ROOTS)
         monkeypatch.setattr(recorded_gradient, "PASSES_BEFORE_RECORDING", 1)
-        monkeypatch.setattr(recorded_gradient, "watched", lambda: False)
+        monkeypatch.setattr(recorded_gradient, "traced", lambda: False)
         flags = len(model.obstacles) + model.has_user_hooks
         for watched in (contextlib.nullcontext, nothing_to_wait_for):  # tables come to the device first
             velocity, asked = torch.zeros_like(state.velocity).requires_grad_(), []

@@ -70,13 +70,13 @@ def assert_same(found, expected):
 def looks(monkeypatch):
     """Return how many steps recordings took, and in how many turns."""
     counted = []
-    followed = RecordedSeries.taken
+    followed = RecordedSeries.take_remaining
 
     def counting(self, after, info, controls, *rest):
         counted.append(len(controls))
         return followed(self, after, info, controls, *rest)
 
-    monkeypatch.setattr(RecordedSeries, "taken", counting)
+    monkeypatch.setattr(RecordedSeries, "take_remaining", counting)
     return counted
 
 

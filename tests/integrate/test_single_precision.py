@@ -129,13 +129,13 @@ def test_a_barrier_within_reach(monkeypatch):
         builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Barrier(10.0, 1e-3)))
         return builder.finalize(dtype=dtype)
 
-    left, ends_eagerly = [], RecordedStep.searched_on
+    left, ends_eagerly = [], RecordedStep.finish_without_rounds
 
     def counted(self, *given):
         left.append(self)
         return ends_eagerly(self, *given)
 
-    monkeypatch.setattr(RecordedStep, "searched_on", counted)
+    monkeypatch.setattr(RecordedStep, "finish_without_rounds", counted)
     assert difference(lying_on_it, ImplicitEuler(5e-3), 80) < 3e-5
     assert len(left) <= 10  # of 160 steps: none; 69 where recordings know the noise of the first iterate alone
 

@@ -174,7 +174,7 @@ def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
 def test_a_search_that_stops_goes_on_in_python(monkeypatch):
     """Make another attempt where whole Newton steps are none to take, and return to compiled code afterwards."""
     ended = []
-    monkeypatch.setattr(Interrupted, "how", StopReason.UNSORTED)  # none is handed back without need
+    monkeypatch.setattr(Interrupted, "how", StopReason.BAD_STEP)  # none is handed back without need
     own = type("Own", (Interrupted,), {"ended": ended})
 
     def thrown():

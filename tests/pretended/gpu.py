@@ -94,7 +94,7 @@ def _replace_kernels(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(gpu.kernels, "outcome", gpu.Kernels(code, "pretended", interpreted=False))
     patch.setattr(banded, "TritonBand", LapackBand)
     patch.setattr(kernel, "_code", lambda text: _Launched())
-    patch.setattr(making, "_made", {})
+    patch.setattr(making, "_programs", {})
     patch.setattr(making, "Kernel", LoopKernel)
     patch.setattr(making, "kernel_source", loop_for_kernel)
     patch.setattr(function, "_are_numbers", _are_numbers)

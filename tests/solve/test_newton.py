@@ -246,7 +246,7 @@ def test_noise_of_a_barrier_is_that_at_the_root():
     assert plain.status[0] == Status.CONVERGED and plain.residual[0] < 1e-6 < 1e4 < plain.tolerance[0]
     inertia, running = torch.full((2, 1), 1e-3, dtype=torch.float64), torch.ones(2, dtype=torch.bool)
     ones, asked = torch.ones(2, dtype=torch.float64), torch.full((2,), 1e-12, dtype=torch.float64)
-    options = NewtonOptions(linear.make("dense", PATTERN), ones, asked, 100, unbounded=True)
+    options = NewtonOptions(linear.make("dense", PATTERN), ones, asked, 100, noise_at_each_iterate=True)
     for result in (newton(equations, start, options), relaxed_newton(equations, start, options, inertia, running)):
         assert result.status.tolist() == [Status.CONVERGED] * 2
         assert (result.residual <= result.tolerance).all()

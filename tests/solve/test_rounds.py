@@ -8,7 +8,7 @@ from tests.solve.test_newton import Equations
 from torchdismech.solve import linear
 from torchdismech.solve.newton import newton, resumed
 from torchdismech.solve.progress import begun
-from torchdismech.solve.rounds import sorted_out, tried_steps
+from torchdismech.solve.rounds import accepted_or_shortened, tried_steps
 from torchdismech.solve.search import RUNNING, NewtonOptions, Root
 from torchdismech.sparse import Pattern
 
@@ -48,7 +48,7 @@ class Waves(Equations):
             max_iterations=int(choices.choice([1, 2, 3, 5, 50])),
             line_search=bool(choices.random() < 0.8),
             shortest=float(choices.choice([2.0**-12, 1.0])),
-            unbounded=bool(choices.random() < 0.3),
+            noise_at_each_iterate=bool(choices.random() < 0.3),
         )
 
     def solver(self):
@@ -57,7 +57,7 @@ class Waves(Equations):
 
 
 def by_rounds(system):
-    """Return where rounds end that are sorted out where they raise a norm, and how many of them leave parts to try.
+    """Return where rounds end that are accepted or shortened by rows, and how many of them leave parts to try.
 
     Where a matrix needs row exchanges the search without recordings goes on.
     """
@@ -67,7 +67,7 @@ def by_rounds(system):
         steps = tried_steps(system, at, system.options, fraction if partly else None)
         bad, more, *_ = steps.flags.tolist()
         if partly or bad:
-            after, following, refused = sorted_out(steps, at, system.options)
+            after, following, refused = accepted_or_shortened(steps, at, system.options)
             if refused.any():
                 return resumed(system, at, system.options, fraction), shortened
             at, fraction = after, following

@@ -18,7 +18,7 @@ from torchdismech.elastic.fused import FusedTerm, Quantity
 from torchdismech.elastic.scatters import PlacedHessians, force_scatter, stencils_at_clamped_dofs, stiffness_scatter
 from torchdismech.elastic.term import ElasticTerm
 from torchdismech.elastic.term_constants import TermConstants
-from torchdismech.fused import programs_take, values_of, watched
+from torchdismech.fused import program_accepts, traced, values_of
 from torchdismech.sparse import Pattern
 
 __all__ = ["Assembly", "dofs_of"]
@@ -38,7 +38,7 @@ torch.library.register_autograd("torchdismech::batch_last", lambda ctx, gradient
 
 def dofs_of(q: Tensor) -> Tensor:
     """Return q (B, n) as a contiguous (n, B), the layout that stencils read."""
-    return torch.ops.torchdismech.batch_last(q) if watched() else _written_out(q)
+    return torch.ops.torchdismech.batch_last(q) if traced() else _written_out(q)
 
 
 class Assembly(nn.Module):
@@ -114,20 +114,20 @@ class Assembly(nn.Module):
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
         """Record all programs at q (n, B), before a function is compiled as a whole that evaluates the terms."""
-        if programs_take(q):
+        if program_accepts(q):
             for k, term in zip(self.order, self.ordered(), strict=True):
                 self._fused[k].record(term, q, constants[k])
 
     def loops(self, q: Tensor, constants: Sequence[TermConstants]) -> list[str]:
         """Return the names of the terms that are evaluated at q (n, B) by compiled loops."""
-        if not programs_take(q):
+        if not program_accepts(q):
             return []
         pairs = zip(self.order, self.ordered(), strict=True)
         return [term.name for k, term in pairs if self._fused[k].program(term, q, constants[k], "hessian")]
 
     def force(self, q: Tensor, constants: Sequence[TermConstants]) -> Tensor:
         """Return the elastic force (n, B) at q (n, B)."""
-        if programs_take(q):
+        if program_accepts(q):
             return self.scatter_force(self._gradients_of_all(q, constants, with_hessians=False)[0])
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
         gradients = self.compilation.compiled(Assembly._gradients, q.shape[1], q)
@@ -137,7 +137,7 @@ class Assembly(nn.Module):
 
     def force_and_stiffness(self, q: Tensor, constants: Sequence[TermConstants]) -> tuple[Tensor, Tensor]:
         """Return the elastic force (n, B) and the values (nnz, B) of the stiffness at q (n, B)."""
-        if programs_take(q):
+        if program_accepts(q):
             first, second = self._gradients_of_all(q, constants, with_hessians=True)
             return self.scatter_force(first), self.scatter_stiffness(second)
         closed, others = self.order[: self.count_closed], self.order[self.count_closed :]
@@ -158,7 +158,7 @@ class Assembly(nn.Module):
     def energies(self, which: int, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
         """Return the energy (B,) [J] of each part, by name, of the term with index `which` at q (n, B)."""
         term = self.terms[which]
-        parts = self._fused[which].parts(term, q, constants) if programs_take(q) else None
+        parts = self._fused[which].parts(term, q, constants) if program_accepts(q) else None
         if parts is None:
             return {name: part.sum(0) for name, part in term.parts(q, constants).items()}
         names, program = parts
@@ -178,7 +178,7 @@ class Assembly(nn.Module):
 
     def _by_loop(self, which: int, q: Tensor, constants: TermConstants, quantity: Quantity) -> Tensor | None:
         """Return what a compiled loop computes of a term, (values, B); None if the term has no loop."""
-        program = self._fused[which].program(self.terms[which], q, constants, quantity) if programs_take(q) else None
+        program = self._fused[which].program(self.terms[which], q, constants, quantity) if program_accepts(q) else None
         return None if program is None else values_of([program], q.shape[1])[0]
 
     def _gradients_of_all(

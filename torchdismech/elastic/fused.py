@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from torchdismech.elastic.term import ElasticTerm
 from torchdismech.elastic.term_constants import TermConstants
-from torchdismech.fused import Leaf, Program, ProgramCall, Unfusable, is_own, program_of, programs_take, warn_if_broken
+from torchdismech.fused import (
+    Leaf,
+    Program,
+    ProgramCall,
+    Unfusable,
+    is_own,
+    program_accepts,
+    program_of,
+    warn_if_broken,
+)
 from torchdismech.native import Unavailable
 from torchdismech.robot.plane import Plane
 from torchdismech.values import Place, Values, every_module
@@ -73,7 +82,7 @@ class FusedTerm:
             leaves = recording.leaves(modules, q, tensors)
             if leaves is None:
                 continue
-            if recording.program is None or not programs_take(*leaves):
+            if recording.program is None or not program_accepts(*leaves):
                 return None
             return recording.program, leaves, recording.names
         if modules is None:
@@ -182,7 +191,7 @@ def _recorded(
         return nothing
     read_leaves = ((place, leaves[place]) for place in program.places)
     read = [(place, t.dim(), t.dtype) for place, t in read_leaves if t is not None]
-    if any(dtype != q.dtype for place, _, dtype in read if place in program.numbers):
+    if any(dtype != q.dtype for place, _, dtype in read if place in program.value_places):
         return nothing
     return dataclasses.replace(nothing, program=program, read=read, names=tuple(names))
 

@@ -12,12 +12,12 @@ Elastic terms make their programs themselves (`elastic/fused.py`).
 """
 
 from torchdismech.fused.differentiation import differentiated, is_differentiated, values_of
-from torchdismech.fused.function import Fused, compiled_code_takes, is_own, programs_take, warn_if_broken
+from torchdismech.fused.function import Fused, compiled_code_accepts, is_own, program_accepts, warn_if_broken
 from torchdismech.fused.loop import Loop
 from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program, ProgramCall
 from torchdismech.fused.symbols import Leaf, Unfusable
-from torchdismech.fused.torch_operator import watched
+from torchdismech.fused.torch_operator import traced
 
 __all__ = [
     "Fused",
@@ -27,12 +27,12 @@ __all__ = [
     "ProgramCall",
     "Unfusable",
     "differentiated",
-    "compiled_code_takes",
+    "compiled_code_accepts",
     "is_differentiated",
     "is_own",
-    "programs_take",
+    "program_accepts",
     "program_of",
     "values_of",
     "warn_if_broken",
-    "watched",
+    "traced",
 ]

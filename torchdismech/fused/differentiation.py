@@ -12,23 +12,23 @@ from torch import Tensor
 
 from torchdismech.fused.program import Program, ProgramCall, values_now
 from torchdismech.fused.pullback import pullback_of
-from torchdismech.fused.torch_operator import values_by_operator, watched
+from torchdismech.fused.torch_operator import traced, values_by_operator
 
 __all__ = ["differentiated", "is_differentiated", "values_of"]
 
 
-class _Within(threading.local):
+class _ThreadState(threading.local):
     """Whether this thread is within `differentiated`."""
 
     differentiated = False
 
 
-_here = _Within()
+_thread = _ThreadState()
 
 
 def is_differentiated() -> bool:
     """Return whether programs of this thread may take tensors that require gradients, see `differentiated`."""
-    return _here.differentiated
+    return _thread.differentiated
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def differentiated() -> Iterator[None]:
     Their results can be differentiated once. Outside of it torch evaluates functions of such tensors, so that they have
     derivatives of any order.
     """
-    before, _here.differentiated = _here.differentiated, True
+    before, _thread.differentiated = _thread.differentiated, True
     try:
         yield
     finally:
-        _here.differentiated = before
+        _thread.differentiated = before
 
 
 def values_of(
@@ -59,14 +59,14 @@ def values_of(
         for all springs; None: all springs of all programs.
     """
     if not torch.is_grad_enabled() or not any(t.requires_grad for _, _, read in calls for t in read):
-        return values_by_operator(calls, robots) if watched() else values_now(calls, robots)
+        return values_by_operator(calls, robots) if traced() else values_now(calls, robots)
     return _Differentiable.apply(calls, robots, chosen, *[t for _, _, read in calls for t in read])
 
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
     def forward(ctx, calls: Sequence[ProgramCall], robots: int, chosen, *read: Tensor):  # noqa: D102
-        first, second = values_by_operator(calls, robots) if watched() else values_now(calls, robots)
+        first, second = values_by_operator(calls, robots) if traced() else values_now(calls, robots)
         chosen = [None] * len(calls) if chosen is None else chosen
         # without the tensors, which `save_for_backward` keeps
         ctx.calls = [(program, springs, len(own), k) for (program, springs, own), k in zip(calls, chosen, strict=True)]
@@ -79,14 +79,14 @@ class _Differentiable(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError("loops can be differentiated once; second derivatives are for torch's own operations")
         rows, read, needed = 0, iter(ctx.saved_tensors), iter(ctx.needs_input_grad[3:])
-        found: list[Tensor | None] = []
+        by_read: list[Tensor | None] = []
         for program, springs, count, some in ctx.calls:
-            given = list(islice(read, count))
+            arguments = list(islice(read, count))
             wanted = {k for k, need in enumerate(islice(needed, count)) if need}
-            part = by_first[rows : (rows := rows + program.counts[0] * springs)]
-            gradients = _gradients(program, springs, given, part, wanted, some)
-            found += [gradients.get(k) for k in range(count)]
-        return None, None, None, *found
+            weights = by_first[rows : (rows := rows + program.counts[0] * springs)]
+            gradients = _gradients(program, springs, arguments, weights, wanted, some)
+            by_read += [gradients.get(k) for k in range(count)]
+        return None, None, None, *by_read
 
 
 def _gradients(
@@ -102,9 +102,9 @@ def _gradients(
         return {}
     if some is None:
         return pullback_of(program, None).gradients(springs, read, weights, wanted)
-    found = {}
+    gradients = {}
     if 0 in wanted:
-        found = pullback_of(program, True).gradients_of_some(some, springs, read, weights)
-    if others := wanted - {0}:
-        found |= pullback_of(program, False).gradients(springs, read, weights, others)
-    return found
+        gradients = pullback_of(program, True).gradients_of_some(some, springs, read, weights)
+    if other_wanted := wanted - {0}:
+        gradients |= pullback_of(program, False).gradients(springs, read, weights, other_wanted)
+    return gradients

@@ -16,12 +16,12 @@ from torchdismech.native import Unavailable, library
 from torchdismech.native.gpu import kernels
 from torchdismech.origin import is_of_library
 
-__all__ = ["Fused", "compiled_code_takes", "is_own", "programs_take", "warn_if_broken"]
+__all__ = ["Fused", "compiled_code_accepts", "is_own", "program_accepts", "warn_if_broken"]
 
 CONTAINERS = (nn.ModuleDict, nn.ModuleList)
 
 
-def compiled_code_takes(*tensors: Tensor) -> bool:
+def compiled_code_accepts(*tensors: Tensor) -> bool:
     """Return whether compiled code may take tensors: plain CPU tensors, without autograd, functorch or forward mode.
 
     Inside `torch.compile` the device alone counts, beside autograd.
@@ -30,7 +30,7 @@ def compiled_code_takes(*tensors: Tensor) -> bool:
     return not differentiates and _are_numbers(tensors)
 
 
-def programs_take(*tensors: Tensor) -> bool:
+def program_accepts(*tensors: Tensor) -> bool:
     """Return whether a program may take tensors: plain tensors on a CPU or a GPU, without functorch or forward mode.
 
     They may require gradients within `differentiated` only.
@@ -78,8 +78,8 @@ class Fused:
         read = program.read_among(tensors)
         if robots >= program.lanes:
             read = [_robots_together(tensor) for tensor in read]
-        found, _ = values_of([ProgramCall(program, springs, read)], robots)
-        return found.unflatten(0, (program.counts[0], springs))
+        values, _ = values_of([ProgramCall(program, springs, read)], robots)
+        return values.unflatten(0, (program.counts[0], springs))
 
     def of_columns(self, *tensors: Tensor) -> Tensor:
         """Return the k values (k, C) of the function for tensors (.., C) or (), column by column, without springs."""
@@ -91,7 +91,7 @@ class Fused:
 
     def program(self, tensors: Sequence[Tensor]) -> Program | None:
         """Return the program for tensors of these kinds; None where torch has to evaluate the function."""
-        if not self.compiles or torch.compiler.is_compiling() or not programs_take(*tensors):
+        if not self.compiles or torch.compiler.is_compiling() or not program_accepts(*tensors):
             return None
         device = tensors[0].device.type
         key = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])
@@ -103,7 +103,7 @@ class Fused:
                 program: Program | None = program_of(
                     lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype, device
                 )
-                if program and any(tensors[place].dtype != program.dtype for place in program.numbers):
+                if program and any(tensors[place].dtype != program.dtype for place in program.value_places):
                     program = None  # integers that are used as values, and not as indices, are for torch, too
             except Unavailable as error:
                 program = None

@@ -16,7 +16,7 @@ from torchdismech.fused.symbols import Leaf, Symbol, Unfusable
 
 __all__ = ["compiled", "program_of"]
 
-_made: dict[tuple, Program] = {}  # all programs of this process, by their source: models of one kind share them
+_programs: dict[tuple, Program] = {}  # all programs of this process, by their source: models of one kind share them
 
 
 def program_of(
@@ -41,8 +41,8 @@ def program_of(
     """
     record = Record()
     try:
-        found = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
-        first, second = ([Symbol.of(value).number for value in values] for values in found)
+        lists = function([Leaf(record, place, shape) for place, shape in enumerate(shapes)])
+        first, second = ([Symbol.of(value).number for value in values] for values in lists)
     except (TypeError, ValueError) as error:  # from operators and functions that do not take symbols
         raise Unfusable(str(error)) from error
     if not record.inputs:
@@ -66,7 +66,7 @@ def compiled(
     """
     text = (loop_source if device == "cpu" else kernel_source)(record, first, second, dtype)
     key = device, dtype, text, tuple(record.inputs)
-    if key not in _made:
+    if key not in _programs:
         kind: type[Loop] | type[Kernel] = Loop if device == "cpu" else Kernel
-        _made[key] = kind(record, first, len(second), dtype, text)
-    return _made[key]
+        _programs[key] = kind(record, first, len(second), dtype, text)
+    return _programs[key]

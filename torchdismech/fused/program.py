@@ -32,7 +32,7 @@ class Program(ABC):
     ----------
     device : kind of device whose tensors it takes.
     places : indices of the tensors that are read, among the arguments of the function.
-    numbers : those of them that are read as values, of the program's dtype; the others are indices of rows.
+    value_places : those of them that are read as values, of the program's dtype; the others are indices of rows.
     counts : number of values in each list.
     lanes : number of robots from which on tensors should have stride 1 along robots to be read fast.
     number : index in `programs`.
@@ -44,7 +44,7 @@ class Program(ABC):
     def __init__(self, record: Record, first: Sequence[int], second: int, dtype: torch.dtype):
         self.record, self.first, self.dtype = record, first, dtype
         self.counts = (len(first), second)
-        self.places, self.numbers = record.places, sorted({i.place for i in record.inputs})
+        self.places, self.value_places = record.places, sorted({i.place for i in record.inputs})
         self.number = len(programs)
         programs.append(self)
 
@@ -94,10 +94,12 @@ def values_now(calls: Sequence[ProgramCall], robots: int) -> tuple[Tensor, Tenso
     ----------
     robots : B.
     """
-    one, _, of_one = calls[0]
+    first_program, _, first_read = calls[0]
     sizes = [[program.counts[k] * springs for program, springs, _ in calls] for k in (0, 1)]
-    found = [_empty(sum(rows), robots, one, of_one) for rows in sizes]
-    parts = [[whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(found, sizes, strict=True)]
-    for (program, springs, read), first, second in zip(calls, *parts, strict=True):
+    results = [_empty(sum(rows), robots, first_program, first_read) for rows in sizes]
+    parts_of_results = [
+        [whole] if len(rows) == 1 else whole.split(rows) for whole, rows in zip(results, sizes, strict=True)
+    ]
+    for (program, springs, read), first, second in zip(calls, *parts_of_results, strict=True):
         program.write(springs, read, first, second)
-    return found[0], found[1]
+    return results[0], results[1]

@@ -48,22 +48,28 @@ class Pullback:
         self._count = program.counts[0]
         weights = Leaf(record, max(program.places, default=-1) + 1, (self._count, 1, 1))
         numbers = [*zip(program.first, (weight.number for weight in map(Symbol.of, weights)), strict=True)]
-        self._at = {place: k for k, place in enumerate(program.places)}
+        self._index_among_read = {place: k for k, place in enumerate(program.places)}
         by_value = derivatives_by_values(record, numbers)
         self._inputs: list[tuple[int, Input]] = []  # index of the tensor among those read, and the view that is read
-        found = []
-        for number, given in enumerate(program.record.inputs):
-            value = record.numbers["input", number]
-            if value in by_value and by_first in (None, not self._at[given.place]):
-                self._inputs.append((self._at[given.place], given))
-                found.append(by_value[value])
-        self._program = compiled(record, found, [], program.dtype, program.device)
-        self._own = [self._at.get(place, len(program.places)) for place in self._program.places]
-        self._along: dict[int, int] = {}  # for each tensor that has one, the dimension that runs along springs
-        for given in program.record.inputs:
-            place, dim = (given.place, given.spring) if given.rows is None else (given.rows.place, given.rows.spring)
+        by_inputs = []
+        for number, input_view in enumerate(program.record.inputs):
+            value = record.number_of["input", number]
+            if value in by_value and by_first in (None, not self._index_among_read[input_view.place]):
+                self._inputs.append((self._index_among_read[input_view.place], input_view))
+                by_inputs.append(by_value[value])
+        self._program = compiled(record, by_inputs, [], program.dtype, program.device)
+        self._reads_of_program = [
+            self._index_among_read.get(place, len(program.places)) for place in self._program.places
+        ]
+        self._spring_dims: dict[int, int] = {}  # for each tensor that has one, the dimension that runs along springs
+        for input_view in program.record.inputs:
+            place, dim = (
+                (input_view.place, input_view.spring)
+                if input_view.rows is None
+                else (input_view.rows.place, input_view.rows.spring)
+            )
             if dim is not None:
-                self._along[self._at[place]] = dim
+                self._spring_dims[self._index_among_read[place]] = dim
 
     def gradients(self, springs: int, read: Sequence[Tensor], weights: Tensor, wanted: set[int]) -> dict[int, Tensor]:
         """Return the gradients by the wanted tensors; a tensor on which no value depends is left out.
@@ -76,20 +82,20 @@ class Pullback:
         wanted : indices of tensors in `read`.
         """
         robots = weights.shape[1]
-        given = [*read, weights.contiguous().view(self._count, springs, robots)]
-        values, _ = self._program.values(springs, robots, [given[k] for k in self._own])
+        arguments = [*read, weights.contiguous().view(self._count, springs, robots)]
+        values, _ = self._program.values(springs, robots, [arguments[k] for k in self._reads_of_program])
         values = values.view(len(self._inputs), springs, robots)
-        gradients = {k: part for k in wanted if (part := self._of_components(k, read[k], values)) is not None}
-        whole = set(gradients)
-        for (number, how), value in zip(self._inputs, values, strict=True):
-            if number not in wanted - whole:
+        gradients = {k: part for k in wanted if (part := self._componentwise_gradient(k, read[k], values)) is not None}
+        done = set(gradients)
+        for (number, view), value in zip(self._inputs, values, strict=True):
+            if number not in wanted - done:
                 continue
             if number not in gradients:
                 gradients[number] = torch.zeros_like(read[number])
-            _add(gradients[number], how, value, None if how.rows is None else self._rows(read, how.rows))
+            _add_in_place(gradients[number], view, value, None if view.rows is None else self._rows(read, view.rows))
         return gradients
 
-    def _of_components(self, number: int, tensor: Tensor, values: Tensor) -> Tensor | None:
+    def _componentwise_gradient(self, number: int, tensor: Tensor, values: Tensor) -> Tensor | None:
         """Return the part (C, S, B) of the values (V, S, B) that is the gradient by a tensor (C, S, B).
 
         None unless the tensor is read exactly once, component by component, so that nothing has to be summed.
@@ -98,8 +104,8 @@ class Pullback:
         if not places or tensor.shape != (len(places), *values.shape[1:]):
             return None
         first, last = places[0], places[-1]
-        expected = [Input(how.place, ((0, k),), 1, 2) for k, (_, how) in enumerate(self._inputs[first : last + 1])]
-        return values[first : last + 1] if [how for _, how in self._inputs[first : last + 1]] == expected else None
+        expected = [Input(view.place, ((0, k),), 1, 2) for k, (_, view) in enumerate(self._inputs[first : last + 1])]
+        return values[first : last + 1] if [view for _, view in self._inputs[first : last + 1]] == expected else None
 
     def gradients_of_some(
         self, chosen: Tensor, springs: int, read: Sequence[Tensor], weights: Tensor
@@ -110,35 +116,35 @@ class Pullback:
         """
         if not len(chosen):
             return {0: torch.zeros_like(read[0])}
-        given = list(read)
-        for number, dim in self._along.items():
+        chosen_arguments = list(read)
+        for number, dim in self._spring_dims.items():
             if read[number].shape[dim] > 1:
-                given[number] = read[number].index_select(dim, chosen)
-        some = weights.view(self._count, springs, -1).index_select(1, chosen)
-        return self.gradients(len(chosen), given, some.flatten(0, 1), {0})
+                chosen_arguments[number] = read[number].index_select(dim, chosen)
+        chosen_weights = weights.view(self._count, springs, -1).index_select(1, chosen)
+        return self.gradients(len(chosen), chosen_arguments, chosen_weights.flatten(0, 1), {0})
 
     def _rows(self, read: Sequence[Tensor], rows: RowChoice) -> Tensor:
-        return _held(read[self._at[rows.place]], rows.chosen)
+        return _with_fixed_dims(read[self._index_among_read[rows.place]], rows.chosen)
 
 
-def _add(gradient: Tensor, how: Input, value: Tensor, rows: Tensor | None) -> None:
-    """Add a value (S, B) to the gradient by a tensor of which springs and robots read the view `how`, in place.
+def _add_in_place(gradient: Tensor, view: Input, value: Tensor, rows: Tensor | None) -> None:
+    """Add a value (S, B) to the gradient by a tensor of which springs and robots read this view, in place.
 
     Parameters
     ----------
-    rows : (S,) row that each spring reads, where `how.rows` says so.
+    rows : (S,) row that each spring reads, where `view.rows` says so.
     """
     if not value.numel():
         return
     springs, robots = value.shape
-    if springs > 1 and (how.spring is None or rows is None and gradient.shape[how.spring] == 1):
+    if springs > 1 and (view.spring is None or rows is None and gradient.shape[view.spring] == 1):
         value = _summed_springs(value)
-    if robots > 1 and (how.robot is None or gradient.shape[how.robot] == 1):
+    if robots > 1 and (view.robot is None or gradient.shape[view.robot] == 1):
         value = value.sum(1, keepdim=True)
-    part = _held(gradient, how.chosen)
-    along = {k: dim for k, dim in enumerate((how.spring, how.robot)) if dim is not None}
-    order = sorted(along, key=along.__getitem__)  # order of the dimensions of springs and robots in the tensor
-    missing = [k for k in (0, 1) if k not in along]
+    part = _with_fixed_dims(gradient, view.chosen)
+    dims = {k: dim for k, dim in enumerate((view.spring, view.robot)) if dim is not None}
+    order = sorted(dims, key=dims.__getitem__)  # order of the dimensions of springs and robots in the tensor
+    missing = [k for k in (0, 1) if k not in dims]
     value = value.permute(*missing, *order).reshape([value.shape[k] for k in order])
     if rows is None:
         part += value
@@ -167,7 +173,7 @@ def _one_row(springs: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-def _held(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:
+def _with_fixed_dims(tensor: Tensor, chosen: Sequence[tuple[int, int]]) -> Tensor:
     """Return the view of a tensor with some dimensions fixed at an index, (dimension, index) each."""
     for dim, index in sorted(chosen, reverse=True):
         tensor = tensor.select(dim, index)

@@ -52,16 +52,16 @@ class Record:
     ----------
     operations : each refers to earlier values by their numbers.
     inputs : number of the value of each input that is read, in order.
-    numbers : number of the value of each operation.
+    number_of : the number of the value of each operation.
     """
 
     operations: list[Operation] = field(default_factory=list)
     inputs: dict[Input, int] = field(default_factory=dict)
-    numbers: dict[Operation, int] = field(default_factory=dict)
+    number_of: dict[Operation, int] = field(default_factory=dict)
 
     def copy(self) -> Record:
         """Return a copy that can grow without changing this record."""
-        return Record([*self.operations], {**self.inputs}, {**self.numbers})
+        return Record([*self.operations], {**self.inputs}, {**self.number_of})
 
     @property
     def places(self) -> list[int]:
@@ -70,9 +70,9 @@ class Record:
 
     def value(self, *operation: Any) -> int:
         """Return the number of the value of an operation, which is added if it is new."""
-        number = self.numbers.get(operation)
+        number = self.number_of.get(operation)
         if number is None:
-            number = self.numbers[operation] = len(self.operations)
+            number = self.number_of[operation] = len(self.operations)
             self.operations.append(operation)
         return number
 
@@ -80,9 +80,9 @@ class Record:
         """Return the number of the value that is a constant."""
         return self.value("number", float(value).hex())
 
-    def read(self, given: Input) -> int:
+    def read(self, input_view: Input) -> int:
         """Return the number of the value of an input."""
-        number = self.inputs.get(given)
+        number = self.inputs.get(input_view)
         if number is None:
-            number = self.inputs[given] = self.value("input", len(self.inputs))
+            number = self.inputs[input_view] = self.value("input", len(self.inputs))
         return number

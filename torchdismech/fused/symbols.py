@@ -162,7 +162,7 @@ class Symbol(_Recorded):
         return self.number
 
     def contiguous(self) -> Symbol:
-        """Return the value itself."""
+        """Return the symbol itself: a symbol has no memory layout."""
         return self
 
 
@@ -214,7 +214,7 @@ class Leaf(_Recorded):
         return len(self.dims)
 
     def contiguous(self) -> Leaf:
-        """Return the view itself."""
+        """Return the leaf itself: a leaf has no memory layout."""
         return self
 
     def t(self) -> Leaf:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.fused.program import ProgramCall, programs, values_now
 from torchdismech.native import taping
 
-__all__ = ["values_by_operator", "watched"]
+__all__ = ["values_by_operator", "traced"]
 
 
 def values_by_operator(calls: Sequence[ProgramCall], robots: int) -> tuple[Tensor, Tensor]:
@@ -26,7 +26,7 @@ def values_by_operator(calls: Sequence[ProgramCall], robots: int) -> tuple[Tenso
     return torch.ops.torchdismech.fused(numbers, springs, reads, read, rows[0], rows[1], robots)
 
 
-def watched() -> bool:
+def traced() -> bool:
     """Return whether operations of torch are being traced, so that programs have to be called by the slower operator.
 
     Tapes do not count: they record calls of compiled code themselves.
@@ -37,9 +37,9 @@ def watched() -> bool:
 def _values(
     numbers: list[int], springs: list[int], reads: list[int], read: list[Tensor], first: int, second: int, robots: int
 ) -> tuple[Tensor, Tensor]:
-    left = iter(read)
-    given = zip(numbers, springs, reads, strict=True)
-    calls = [ProgramCall(programs[k], count, list(islice(left, tensors))) for k, count, tensors in given]
+    remaining = iter(read)
+    arguments = zip(numbers, springs, reads, strict=True)
+    calls = [ProgramCall(programs[k], count, list(islice(remaining, tensors))) for k, count, tensors in arguments]
     return values_now(calls, robots)
 
 

@@ -14,7 +14,7 @@ import scipy  # its parts are imported at their first use
 import torch
 from torch import Tensor, nn
 
-from torchdismech.fused import Fused, watched
+from torchdismech.fused import Fused, traced
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.native import function_of, in_threads
@@ -282,9 +282,9 @@ class _Shifts(nn.Module):
         if not changes.is_cpu:
             return self.by_matrix(changes)
         if self.trees and function_of("tree_shifts", changes.dtype) is not None:
-            of_trees = torch.ops.torchdismech.tree_shifts if watched() else _tree_shifts
+            of_trees = torch.ops.torchdismech.tree_shifts if traced() else _tree_shifts
             return of_trees(changes, self.step, self.still, self.part, self.parts)
-        shifts = torch.ops.torchdismech.node_shifts if watched() else _node_shifts
+        shifts = torch.ops.torchdismech.node_shifts if traced() else _node_shifts
         return shifts(changes, self.place, self.part, self.ends, self.factor, self.parts)
 
     def by_matrix(self, changes: Tensor) -> Tensor:

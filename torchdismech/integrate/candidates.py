@@ -65,7 +65,7 @@ class ContactCandidates:
             ahead = problem.ahead() if ahead is None else ahead
             way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
             self.search_distance = self._least_search_distance() + MARGIN * way
-            self._look(ahead)
+            self._find_candidates(ahead)
 
     def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
         """Return the equations of a step with these candidates; of some robots (B,) of the batch, if given."""
@@ -85,17 +85,19 @@ class ContactCandidates:
         load: from the mean contact radius of its points on, robot by robot. One distance serves all constraints, that
         of the contact whose points are largest.
         """
-        own = self.contact.self_contacts
+        self_contacts = self.contact.self_contacts
         if self.contact.constrained:
-            radii = [contact.points.radius for contact in (*self.contact.obstacles, *own) if contact.constrained]
+            radii = [
+                contact.points.radius for contact in (*self.contact.obstacles, *self_contacts) if contact.constrained
+            ]
             means = [radius.reshape(-1, radius.shape[-1]).mean(1) for radius in radii if radius.numel()]
             return reduce(torch.maximum, means)
         largest = torch.zeros(1, device=self.end.device)
-        for contact in own:
+        for contact in self_contacts:
             largest = torch.maximum(largest, contact.law.response.tolerance.reshape(-1))
         return largest
 
-    def _look(self, ahead: Tensor) -> None:
+    def _find_candidates(self, ahead: Tensor) -> None:
         """Find the pairs and points that may touch on the way to `ahead` (B, n)."""
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance)
         reach = self.search_distance.unsqueeze(1) if self.rubs else ANYWHERE
@@ -115,15 +117,15 @@ class ContactCandidates:
         """
         if not self.contact.constrained:
             return None
-        own = self.contact.self_contacts
-        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(own.constrained_numbers)
+        self_contacts = self.contact.self_contacts
+        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(self_contacts.constrained_numbers)
         candidates = ConstraintCandidates(self.near, pairs)
         end, distance, loads = self.end, self.search_distance, self.load
         if robots is not None:
             candidates, end, distance = candidates.rows(robots), end[robots], distance[robots]
             loads = None if loads is None else loads[robots]
         obstacles = self.contact.constrained_obstacles
-        return ConstraintSet(obstacles, own, state, end, candidates, distance, self.rubs, loads)
+        return ConstraintSet(obstacles, self_contacts, state, end, candidates, distance, self.rubs, loads)
 
     def keep(self, constraints: ConstraintSet | None) -> None:
         """Keep the loads of the constraints that a step found, by slots."""
@@ -151,7 +153,7 @@ class ContactCandidates:
             return False
         self.searches += 1
         self.search_distance = 2 * self.search_distance
-        self._look(q)
+        self._find_candidates(q)
         return True
 
     def passed(self, after: State) -> Tensor:

@@ -22,7 +22,7 @@ from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
 from torchdismech.values import per_robot
 
-__all__ = ["cause_in_hooks", "cause_of_failure", "warning_of_lost"]
+__all__ = ["cause_in_users_code", "cause_of_failure", "warning_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 # Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
@@ -36,7 +36,13 @@ LOST = (Status.NOT_FINITE, Status.MAX_ITERATIONS, Status.LINE_SEARCH_FAILED)
 
 @torch.no_grad()
 def cause_of_failure(
-    model: Model, state: State, after: State, controls: Sequence[Control], acting: Control, info: StepInfo, dt: float
+    model: Model,
+    state: State,
+    after: State,
+    controls: Sequence[Control],
+    control_with_values: Control,
+    info: StepInfo,
+    dt: float,
 ) -> str | None:
     """Return why the step of a robot failed, where controls or users' forces or energies are to blame; else None.
 
@@ -47,12 +53,12 @@ def cause_of_failure(
     ----------
     state, after : before the step and after it.
     controls : of the step, and of those that were taken at once with it, as the caller gave them.
-    acting : the control of the first step, with its poses written into `clamped_q`.
+    control_with_values : of the first step, with its poses written into `clamped_q`, and its `values`.
     info : how the steps went.
     dt : length of a step [s].
     """
-    given = state.q.is_cpu and bool(controls[0].tensors() or controls[0].values)
-    if not (given or model.has_user_hooks):
+    checks_controls = state.q.is_cpu and bool(controls[0].tensors() or controls[0].values)
+    if not (checks_controls or model.has_user_hooks):
         return None
     failed = ~info.converged
     if not bool(failed.any()):
@@ -61,16 +67,17 @@ def cause_of_failure(
     # robots that fail stay where they are, so their time tells in which of several steps they failed
     step = ((after.time - state.time) / dt).round() if len(taken) > 1 else torch.zeros_like(state.time)
     for number, control in enumerate(taken):
-        here, clamped = failed & (step == number), model.body.clamped.dofs
-        if cause := control.not_finite(here, state.time + (number + 1) * dt, clamped):
+        failed_here, clamped = failed & (step == number), model.body.clamped.dofs
+        if cause := control.not_finite(failed_here, state.time + (number + 1) * dt, clamped):
             return cause
-        if cause := _pulled_in(model, control, here):
+        if cause := _tendon_pulled_in(model, control, failed_here):
             return cause
-    first = failed & (step == 0)
-    return cause_in_hooks(model, state, acting, first, info.status, dt) or _moved_far(model, state, acting, first)
+    failed_in_first = failed & (step == 0)
+    cause = cause_in_users_code(model, state, control_with_values, failed_in_first, info.status, dt)
+    return cause or _far_motion(model, state, control_with_values, failed_in_first)
 
 
-def cause_in_hooks(
+def cause_in_users_code(
     model: Model, state: State, control: Control, rows: Tensor, status: Tensor | None = None, dt: float = 0.0
 ) -> str | None:
     """Return what is wrong with a user's force or energy at the states of some robots (B,), by name; None: nothing.
@@ -87,17 +94,17 @@ def cause_in_hooks(
     terms = [term for term in model.terms if holds_users_code(term)]
     for robot in rows.nonzero().flatten()[:ROBOTS_LOOKED_AT].tolist():
         row = slice(robot, robot + 1)
-        start, held, counts = state.rows(row), control.rows(row), rows[row]
+        robot_state, control_row, robot_rows = state.rows(row), control.rows(row), rows[row]
         lost = status is not None and int(status[robot]) in LOST
-        states = [start, _ahead(start, dt)] if lost else [start]
-        if not all(bool(torch.isfinite(set_to).all()) for set_to in held.tensors().values()):
+        states = [robot_state, _ahead(robot_state, dt)] if lost else [robot_state]
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in control_row.tensors().values()):
             states = []  # the control is not finite, so users' code is not to blame for what is not
         with per_robot(model).rows(robot, 1).in_place():
             for at in states:
-                if found := what_is_not_finite(forces, terms, start, at, held, counts):
-                    return f"{found}, where positions and velocities are finite; {LOOK}"
-            if wrong := what_is_wrong(forces, terms, start, held, counts):
-                return wrong
+                if not_finite := what_is_not_finite(forces, terms, robot_state, at, control_row, robot_rows):
+                    return f"{not_finite}, where positions and velocities are finite; {LOOK}"
+            if fault := what_is_wrong(forces, terms, robot_state, control_row, robot_rows):
+                return fault
     return None
 
 
@@ -117,17 +124,17 @@ def warning_of_lost(model: Model, state: State) -> str | None:
     if lost is None:
         return None
     rows = finite_rows([state.q, state.velocity]) & ~finite_rows([state.acceleration])
-    acting = Control(clamped_q=state.q, force=torch.zeros_like(state.q))
-    cause = cause_in_hooks(model, state, acting, rows)
+    control = Control(clamped_q=state.q, force=torch.zeros_like(state.q))
+    cause = cause_in_users_code(model, state, control, rows)
     return f"{lost}: its steps fail; {cause or 'look at what made the state'}"
 
 
 def _what_is_lost(state: State) -> str | None:
     """Return which number of a state is not finite, of the first robot that has one; None if all are finite."""
     for name, value in zip(tensor_fields(state), state.fields(), strict=True):
-        off = ~torch.isfinite(value.detach().flatten(1) if value.dim() > 1 else value.detach()[:, None])
-        if bool(off.any()):
-            robot, number = off.nonzero()[0].tolist()
+        not_finite = ~torch.isfinite(value.detach().flatten(1) if value.dim() > 1 else value.detach()[:, None])
+        if bool(not_finite.any()):
+            robot, number = not_finite.nonzero()[0].tolist()
             where = f", number {number}" * (value.dim() > 1)
             if name in ("q", "velocity") and number < 3 * state.n_nodes:
                 where = f" ({'xyz'[number % 3]} of node {number // 3})"
@@ -136,7 +143,7 @@ def _what_is_lost(state: State) -> str | None:
     return None
 
 
-def _pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
+def _tendon_pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
     """Return which tendon a control pulls in by more than its length, for some robots (B,); None if none."""
     if not bool(rows.any()):
         return None
@@ -149,31 +156,33 @@ def _pulled_in(model: Model, control: Control, rows: Tensor) -> str | None:
     return None
 
 
-def _moved_far(model: Model, state: State, acting: Control, rows: Tensor) -> str | None:
+def _far_motion(model: Model, state: State, control: Control, rows: Tensor) -> str | None:
     """Return which clamp turns or moves too far in the step, for some robots (B,); None if none does."""
-    if acting.clamped_q is None or not len(model.body.clamped.dofs):
+    if control.clamped_q is None or not len(model.body.clamped.dofs):
         return None
     clamped = model.body.clamped
-    nodes, edges, held = clamped.counts
-    before, after = (q[:, clamped.dofs].split([3 * nodes, edges, 3 * held], dim=1) for q in (state.q, acting.clamped_q))
+    nodes, edges, tangents = clamped.counts
+    before, after = (
+        q[:, clamped.dofs].split([3 * nodes, edges, 3 * tangents], dim=1) for q in (state.q, control.clamped_q)
+    )
     # poses give NaN for angles where they turn tangents back
     angle = (after[1] - before[1]).abs().nan_to_num(math.pi)
-    bend = torch.linalg.vecdot(*(x[2].unflatten(1, (held, 3)) for x in (before, after))).clamp(-1, 1).acos()
-    turned = torch.rad2deg(torch.cat([angle, bend], dim=1))
-    of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
-    if found := _first_above(turned, torch.full_like(state.time, FAR_TURN), rows, of_turns):
-        robot, number, most = found
-        followed = "less than 180 can be followed" if most > HALF else "corners and joints may not follow"
+    bend = torch.linalg.vecdot(*(x[2].unflatten(1, (tangents, 3)) for x in (before, after))).clamp(-1, 1).acos()
+    turns = torch.rad2deg(torch.cat([angle, bend], dim=1))
+    clamps_of_turns = torch.cat([clamped.clamp[nodes : nodes + edges], clamped.clamp[nodes + 2 * edges :]])
+    if farthest := _first_above(turns, torch.full_like(state.time, FAR_TURN), rows, clamps_of_turns):
+        robot, number, value = farthest
+        limit = "less than 180 can be followed" if value > HALF else "corners and joints may not follow"
         return (
-            f"clamp {number} of robot {robot} turns by {most:.0f} degrees in this step, where {followed}: turn it in "
+            f"clamp {number} of robot {robot} turns by {value:.0f} degrees in this step, where {limit}: turn it in "
             "more steps (Static: load_steps); quaternions of poses are (w, x, y, z), (1, 0, 0, 0) is no turn"
         )
-    moved = (after[0] - before[0]).unflatten(1, (nodes, 3)).norm(dim=2)
+    distances = (after[0] - before[0]).unflatten(1, (nodes, 3)).norm(dim=2)
     size = (state.positions.amax(1) - state.positions.amin(1)).norm(dim=1)
-    if found := _first_above(moved, size, rows, clamped.clamp[:nodes]):
-        robot, number, most = found
+    if farthest := _first_above(distances, size, rows, clamped.clamp[:nodes]):
+        robot, number, value = farthest
         return (
-            f"clamp {number} of robot {robot} moves by {most:.3g} m in this step, and the robot is "
+            f"clamp {number} of robot {robot} moves by {value:.3g} m in this step, and the robot is "
             f"{float(size[robot]):.3g} m long: move it in more steps; poses and clamped_q say where it is, in m, not "
             "how far it moves"
         )

@@ -23,12 +23,12 @@ from torchdismech.robot.state import State
 from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.values import split
 
-__all__ = ["Chunk", "Whole", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
+__all__ = ["Chunk", "BatchTensors", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
 
 
 SHARE = 0.5  # part of the free memory that a step may take; the rest is for its backward pass and for other programs
 
-_decided: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
+_chosen_sizes: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
 
 
 def check_chunk(chunk: int | str | None) -> int | str | None:
@@ -55,11 +55,11 @@ def chunk_size(model: Model, batch: int, method: Chunked) -> int:
         return batch
     if isinstance(chunk, int):
         return min(chunk, batch)
-    decided = _decided.setdefault(model, {})
+    sizes = _chosen_sizes.setdefault(model, {})
     key = (model.device, batch, method.scheme.inertial)
-    if key not in decided:
-        decided[key] = _fitting_size(model, batch, records_whole_steps(model, method))
-    return decided[key]
+    if key not in sizes:
+        sizes[key] = _fitting_size(model, batch, records_whole_steps(model, method))
+    return sizes[key]
 
 
 def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
@@ -67,10 +67,10 @@ def _fitting_size(model: Model, batch: int, recorded: bool) -> int:
     size, free = robots_at_a_time(model, batch, recorded), available_bytes(model.device)
     while size > 1 and step_bytes(model, size) > SHARE * free:
         size = -(-size // 2)
-    whole = step_bytes(model, size) / size * batch
-    if whole > SHARE * free:
+    batch_bytes = step_bytes(model, size) / size * batch
+    if batch_bytes > SHARE * free:
         warn(
-            f"a step of {batch} robots would take about {size_of(whole)}, and {size_of(free)} are free on "
+            f"a step of {batch} robots would take about {size_of(batch_bytes)}, and {size_of(free)} are free on "
             f"{model.device}: {size} at a time are stepped, with about {size_of(step_bytes(model, size))}",
             RuntimeWarning,
         )
@@ -105,11 +105,11 @@ class Chunk:
 
     def zero_where_repeated(self, tensor: Tensor, axis: int = 0) -> Tensor:
         """Return these robots' part of a tensor of all, with zeros for robots that are in the chunk before."""
-        own = self.of(tensor, axis)
+        part = self.of(tensor, axis)
         if self.repeated:
-            own = own.clone()
-            own.narrow(axis, 0, self.repeated).zero_()
-        return own
+            part = part.clone()
+            part.narrow(axis, 0, self.repeated).zero_()
+        return part
 
 
 def chunks_of(batch: int, size: int) -> list[Chunk]:
@@ -132,20 +132,20 @@ def split_by_chunks(
     axes : the dimension of the robots in each tensor; None where it is for all.
     zeroed : those of the tensors, (B, ..), of which the parts are zero for robots that are in the chunk before.
     """
-    found: list[list[Tensor | None]] = []
+    parts_by_tensor: list[list[Tensor | None]] = []
     for tensor, axis in zip(tensors, axes, strict=True):
         if axis is None:
-            found.append([tensor, *[None] * (len(chunks) - 1)])
+            parts_by_tensor.append([tensor, *[None] * (len(chunks) - 1)])
             continue
-        own = [*tensor.split(chunks[0].size, axis)]
+        parts = [*tensor.split(chunks[0].size, axis)]
         if chunks[-1].repeated:
             is_zeroed = any(tensor is other for other in zeroed)
-            own[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
-        found.append(own)
-    return [*zip(*found, strict=True)]
+            parts[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
+        parts_by_tensor.append(parts)
+    return [*zip(*parts_by_tensor, strict=True)]
 
 
-class Whole:
+class BatchTensors:
     """Tensors of a whole batch that are written some robots at a time.
 
     Parameters
@@ -155,7 +155,7 @@ class Whole:
 
     def __init__(self, batch: int):
         self._batch = batch
-        self._places: list[Sequence[Tensor]] = []  # for each tensor its part for each chunk
+        self._chunk_parts: list[Sequence[Tensor]] = []  # for each tensor its part for each chunk
         self.tensors: list[Tensor] = []
 
     def write(self, chunk: Chunk, tensors: list[Tensor]) -> None:
@@ -165,9 +165,11 @@ class Whole:
             return
         if not self.tensors:
             self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
-            self._places = [tensor.split(chunk.size) for tensor in self.tensors]
-        own = [places[chunk.number] for places in self._places]
-        torch._foreach_copy_(own, [chunk.without_repeated(tensor) for tensor in tensors] if chunk.repeated else tensors)
+            self._chunk_parts = [tensor.split(chunk.size) for tensor in self.tensors]
+        targets = [parts[chunk.number] for parts in self._chunk_parts]
+        torch._foreach_copy_(
+            targets, [chunk.without_repeated(tensor) for tensor in tensors] if chunk.repeated else tensors
+        )
 
 
 def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
@@ -185,14 +187,14 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     moving = split(problem.running, size)
     moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= repeated)
     chunks = problem.model.parts(problem.state, problem.control, size)
-    later = {id(control): control.split(size, len(chunks)) for control in problem.following}
+    following_parts = {id(control): control.split(size, len(chunks)) for control in problem.following}
     results = []
     for k, (values, state, control) in enumerate(chunks):
-        following = [control if c is problem.control else later[id(c)][k] for c in problem.following]
-        own = problem.replace(state=state, control=control, running=moving[k], following=following)
+        following = [control if c is problem.control else following_parts[id(c)][k] for c in problem.following]
+        chunk_problem = problem.replace(state=state, control=control, running=moving[k], following=following)
         values = problem.values | values
         with values.in_place():
-            results.append(take(own.replace(values=values)))
+            results.append(take(chunk_problem.replace(values=values)))
     if repeated:
         results[-1] = tuple(x.rows(slice(repeated, None)) for x in results[-1])  # type: ignore[assignment]
     after, info = zip(*results, strict=True)

@@ -84,7 +84,7 @@ class StepEquations:
         # its derivative by q, and its part that is known before the step
         self._acceleration: tuple[Tensor, Tensor | float] | None = None
         self._prescribed: PrescribedMotion | None = None
-        self._lengths_kept: Tensor | None = None
+        self._keeps_edge_lengths: Tensor | None = None
         self._terms_recorded = False
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
@@ -143,9 +143,11 @@ class StepEquations:
             constants = self.mechanics.term_constants(
                 state, control, elapsed, load_factor, not self.scheme.inertial, rate
             )
-            part = StepStart(state, control, constants, start.held_force[robots], pairs, load_factor)
-            equations = StepEquations(self.model, self.scheme, part, self.base[robots], self.dt, self.mechanics)
-            equations.take_load(self.load[robots])
+            start_of_part = StepStart(state, control, constants, start.held_force[robots], pairs, load_factor)
+            equations = StepEquations(
+                self.model, self.scheme, start_of_part, self.base[robots], self.dt, self.mechanics
+            )
+            equations.set_load(self.load[robots])
             with equations.descended(self.descending):
                 yield equations
 
@@ -178,13 +180,15 @@ class StepEquations:
         if self._load is None:
             _, _, time = self.evaluated_at(self.start.state.q)
             self._load = self.mechanics.constant_load(self.start, time)
-        if self._lengths_kept is None:
-            pushing = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
-            if pushing:
+        if self._keeps_edge_lengths is None:
+            pushing_obstacles = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
+            if pushing_obstacles:
                 with torch.no_grad():
                     q, time = self.start.state.q, self.start.state.time
-                    apart = reduce(torch.logical_and, (obstacle.out_of_reach(q, time) for obstacle in pushing))
-                    self._lengths_kept = apart.to(q.dtype)
+                    out_of_reach = reduce(
+                        torch.logical_and, (obstacle.out_of_reach(q, time) for obstacle in pushing_obstacles)
+                    )
+                    self._keeps_edge_lengths = out_of_reach.to(q.dtype)
 
     def _acceleration_by_change(self) -> tuple[Tensor, Tensor | float]:
         """Return the acceleration as a linear function of the change of q in the step.
@@ -203,14 +207,14 @@ class StepEquations:
             known = self.model.unknowns.with_prescribed(known, motion.inertial - gain * change)
         return gain, known
 
-    def take_load(self, load: Tensor, lengths_kept: Tensor | None = None) -> None:
+    def set_load(self, load: Tensor, keeps_edge_lengths: Tensor | None = None) -> None:
         """Set the external forces (B, n) that do not change within the step, in place of evaluating them.
 
         Parameters
         ----------
-        lengths_kept : sets `lengths_kept`, too; None: it is found where there are obstacles.
+        keeps_edge_lengths : sets the property of this name, too; None: it is found where there are obstacles.
         """
-        self._load, self._lengths_kept = load, lengths_kept
+        self._load, self._keeps_edge_lengths = load, keeps_edge_lengths
 
     @property
     def load(self) -> Tensor:
@@ -430,7 +434,7 @@ class StepEquations:
         return weight, self.force_scale(weight), first_iterate(self, ahead) if x is None else x
 
     @property
-    def lengths_kept(self) -> Tensor | None:
+    def keeps_edge_lengths(self) -> Tensor | None:
         """For each robot (B,) 1 where moves keep the lengths of edges, 0 where an obstacle pushes; None: 1 for all.
 
         Where an edge turns, a move that keeps lengths lifts all that hangs on the edge, by as much as it would have
@@ -438,13 +442,13 @@ class StepEquations:
         constraint, its loads take care of that.
         """
         self.prepare()
-        return self._lengths_kept
+        return self._keeps_edge_lengths
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, with edges as long as the step would make them to first order."""
         q = self.full(x)
         whole = self.model.unknowns.into_dofs(step, torch.zeros_like(q))
-        return self.model.unknowns.of_dofs(self.model.frames.moved_by(q, whole, self.lengths_kept))
+        return self.model.unknowns.of_dofs(self.model.frames.moved_by(q, whole, self.keeps_edge_lengths))
 
     def trust_radius(self) -> Tensor:
         """Return how far () [m] a step that descends the potential may move a node; angles count by their arc.

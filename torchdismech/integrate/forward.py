@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import Chunk, Whole, split_by_chunks
+from torchdismech.integrate.chunks import BatchTensors, Chunk, split_by_chunks
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.recording import kind_of, recording_of
@@ -71,7 +71,7 @@ def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chu
 
 
 def solved_in_chunks(
-    problem: StepProblem, chunks: Sequence[Chunk], kept: StateStore | None = None
+    problem: StepProblem, chunks: Sequence[Chunk], store: StateStore | None = None
 ) -> tuple[State, StepInfo, list[SolvedChunk]]:
     """Return the states after a step, how it went, and how each chunk of the batch was solved.
 
@@ -80,32 +80,32 @@ def solved_in_chunks(
 
     Parameters
     ----------
-    kept : keeps the states after each of several steps, up to one that some robot fails. No chunk takes more of them
+    store : keeps the states after each of several steps, up to one that some robot fails. No chunk takes more of them
         than those before it did.
     """
-    whole, solved, in_turn = Whole(problem.state.batch), [], _ChunksInTurn(problem, chunks)
-    together = bool(problem.following) or kept is not None  # whether the steps that follow are taken, too
+    batch, solved_chunks, chunk_solver = BatchTensors(problem.state.batch), [], _ChunkSolver(problem, chunks)
+    takes_following = bool(problem.following) or store is not None  # whether the steps that follow are taken, too
     for chunk in chunks:
-        if kept is not None and not kept.common_steps:
+        if store is not None and not store.common_steps:
             break
-        after, info, how = in_turn.solved(chunk)
-        kind = how.recorded_as
+        after, info, solved_chunk = chunk_solver.solve(chunk)
+        kind = solved_chunk.recorded_as
         # if the first chunk was not recorded, every chunk takes one step only, so that all end at the same time
-        together = together and kind is not None and kind.all_forces
-        if together:
+        takes_following = takes_following and kind is not None and kind.all_forces
+        if takes_following:
             assert kind is not None
-            after, info = _followed(kind, problem, chunk, after, info, kept)
-        solved.append(how)
-        if kept is None and (kind is not None or not chunk.whole):
+            after, info = _followed(kind, problem, chunk, after, info, store)
+        solved_chunks.append(solved_chunk)
+        if store is None and (kind is not None or not chunk.whole):
             # copy now: the next step overwrites the recording's memory
-            whole.write(chunk, [*after.fields(), *info.tensors()])
-    if whole.tensors:
+            batch.write(chunk, [*after.fields(), *info.tensors()])
+    if batch.tensors:
         count = len(after.fields())
-        after, info = after.with_fields(whole.tensors[:count]), info.with_tensors(whole.tensors[count:])
-    return after, info, solved
+        after, info = after.with_fields(batch.tensors[:count]), info.with_tensors(batch.tensors[count:])
+    return after, info, solved_chunks
 
 
-class _ChunksInTurn:
+class _ChunkSolver:
     """Solves a step chunk by chunk.
 
     What is found out about the model for the first chunk holds for all: nothing changes it between two chunks but
@@ -115,41 +115,43 @@ class _ChunksInTurn:
     def __init__(self, problem: StepProblem, chunks: Sequence[Chunk]):
         self._problem, self._chunks = problem, chunks
         self._kind: StepKind | None = None
-        self._given: list[Sequence[Tensor | None]] = []  # the recording's inputs for each chunk
+        self._inputs_by_chunk: list[Sequence[Tensor | None]] = []  # the recording's inputs for each chunk
 
-    def solved(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
+    def solve(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
         """Return the states of a chunk after the step, how it went, and how it was solved."""
-        if self._given and self._kind is not None:
+        if self._inputs_by_chunk and self._kind is not None:
             recording = self._kind.recorded_step
-            recording.start(self._given[chunk.number], self._problem.dt)
-            return *recording.solved(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
-        own = self._problem if chunk.whole else of_chunk(self._problem, chunk)
-        with nullcontext() if chunk.whole else own.values.in_place():
-            kind = kind_of(own)
-            after, info, candidates, recorded = _solved(own, kind)
+            recording.start(self._inputs_by_chunk[chunk.number], self._problem.dt)
+            return *recording.finish(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
+        chunk_problem = self._problem if chunk.whole else of_chunk(self._problem, chunk)
+        with nullcontext() if chunk.whole else chunk_problem.values.in_place():
+            kind = kind_of(chunk_problem)
+            after, info, candidates, recorded = _solved(chunk_problem, kind)
         if recorded and kind is not None and kind.all_forces and not chunk.whole:
             inputs = kind.inputs(self._problem)
             self._kind = kind
-            self._given = split_by_chunks(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
+            self._inputs_by_chunk = split_by_chunks(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
         return after, info, SolvedChunk(chunk, kind if recorded else None, candidates)
 
 
 def _followed(
-    kind: StepKind, problem: StepProblem, chunk: Chunk, after: State, info: StepInfo, kept: StateStore | None
+    kind: StepKind, problem: StepProblem, chunk: Chunk, after: State, info: StepInfo, store: StateStore | None
 ) -> tuple[State, StepInfo]:
     """Return the states of a chunk after the steps that follow its first, recorded one, and how all went."""
-    worth = [problem.control, *problem.following][: None if kept is None else kept.common_steps]
-    keep = None if kept is None else kept.of_chunk(chunk)
-    return kind.recorded_step.series.taken(after, info, _of_controls(worth, chunk), problem.divisible, keep)
+    controls = [problem.control, *problem.following][: None if store is None else store.common_steps]
+    keeper = None if store is None else store.of_chunk(chunk)
+    return kind.recorded_step.series.take_remaining(
+        after, info, _of_controls(controls, chunk), problem.divisible, keeper
+    )
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:
     """Return the parts of controls that are for a chunk's robots; controls that are one object stay one."""
     if chunk.whole:
         return controls
-    own = {id(control): control for control in controls}
-    own = {k: Control.of({n: chunk.of(tensor) for n, tensor in c.tensors().items()}) for k, c in own.items()}
-    return [own[id(control)] for control in controls]
+    by_id = {id(control): control for control in controls}
+    by_id = {k: Control.of({n: chunk.of(tensor) for n, tensor in c.tensors().items()}) for k, c in by_id.items()}
+    return [by_id[id(control)] for control in controls]
 
 
 def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
@@ -171,7 +173,7 @@ def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInf
     """
     recording = None if kind is None else recording_of(kind, problem)
     if isinstance(recording, RecordedStep):
-        return *recording.solved(problem.divisible), None, True
+        return *recording.finish(problem.divisible), None, True
     lost = problem.running & ~problem.state.finite()
     if not problem.model.contact.none:
         lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
@@ -179,5 +181,5 @@ def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInf
     if kind is not None and recording is None:
         kind.count(int(info.iterations.max()))
     status = torch.where(lost, int(Status.NOT_FINITE), info.status)
-    looked_at = None if candidates.none else candidates.without_state()
-    return after, dataclasses.replace(info, status=status), looked_at, False
+    known_candidates = None if candidates.none else candidates.without_state()
+    return after, dataclasses.replace(info, status=status), known_candidates, False

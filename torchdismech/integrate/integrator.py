@@ -28,7 +28,7 @@ from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, attempts_at_step
 from torchdismech.integrate.several import (
-    STEPS_A_LOOK,
+    STEPS_PER_CHECK,
     all_steps,
     controls_of_steps,
     course_begun,
@@ -156,8 +156,8 @@ class SteppingMethod(ABC):
         before, after, control : of the step, which this integrator took in one part.
         """
         with model.lock, (problem := self._problem(model, before, control)).values.in_place():
-            found = Linearised.at(problem, after.q)
-        return None if found is None else found.minima
+            linearised = Linearised.at(problem, after.q)
+        return None if linearised is None else linearised.minima
 
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
@@ -170,9 +170,9 @@ class SteppingMethod(ABC):
         with model.lock:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria warn themselves, of the loads that their controls set
-                small = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
-                if small is not None:
-                    warn(small, RuntimeWarning)
+                warning = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
+                if warning is not None:
+                    warn(warning, RuntimeWarning)
             if (lost := warning_of_lost(model, state)) is not None:
                 warn(lost, RuntimeWarning)
             warn_of_overlap(model.obstacles, state)
@@ -277,13 +277,15 @@ class SteppingMethod(ABC):
         """
         control, running = control_of(control), running_robots(state, running)
         self.check(model, state, control, snapshot)
-        started = self.scheme.started(state, self._step_length)
-        alone = posed(model.body, started, control.without_values())
+        started_state = self.scheme.started(state, self._step_length)
+        posed_control = posed(model.body, started_state, control.without_values())
         values = model.values_of(control)
-        problem = StepProblem(model, self, started, alone, self._step_length, running, values, snapshot=snapshot)
+        problem = StepProblem(
+            model, self, started_state, posed_control, self._step_length, running, values, snapshot=snapshot
+        )
         return problem.with_fields()
 
-    def _looked_at(
+    def _checked_problem(
         self, model: Model, state: State, control: Control, running: Tensor | None = None
     ) -> tuple[StepProblem, Control, int]:
         """Return the problem of a step, the control that acts in it, and how many robots are stepped at a time.
@@ -295,11 +297,11 @@ class SteppingMethod(ABC):
         snapshot = model.snapshot()
         problem = self._problem(model, state, control, running, snapshot)
         self._try_hooks(model, snapshot)
-        acting = problem.control.replace(values=control.values)
+        control_with_values = problem.control.replace(values=control.values)
         with problem.values.in_place():
             if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, problem.state, acting, snapshot)
-            return problem, acting, chunk_size(model, state.batch, self)
+                refuse_hidden_tensors(model, problem.state, control_with_values, snapshot)
+            return problem, control_with_values, chunk_size(model, state.batch, self)
 
     @staticmethod
     def _try_hooks(model: Model, snapshot: Snapshot) -> None:
@@ -317,14 +319,14 @@ class SteppingMethod(ABC):
         how many.
         """
         control, *later = controls
-        problem, acting, size = self._looked_at(model, state, control, running)
+        problem, control_with_values, size = self._checked_problem(model, state, control, running)
         with problem.values.in_place():
             followed = later and may_be_followed(model, control)
             problem = with_following(problem, control, later) if followed else problem.with_plane()
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             taken = controls[: 1 + len(problem.following)]
-            cause = cause_of_failure(model, state, after, taken, acting, info, self._step_length)
+            cause = cause_of_failure(model, state, after, taken, control_with_values, info, self._step_length)
             cause = cause or self._own_cause(problem, info)
         if throw and not bool(info.converged.all()):
             at_rest = not self.scheme.inertial
@@ -402,7 +404,7 @@ class Integrator(SteppingMethod):
 
         def take(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
             with model.lock:
-                return self._steps_at_once(model, state, controls[:STEPS_A_LOOK], running)
+                return self._steps_at_once(model, state, controls[:STEPS_PER_CHECK], running)
 
         return one_after_another(take, state, controls_of_steps(control, count), running)
 
@@ -417,7 +419,7 @@ class Integrator(SteppingMethod):
         if not may_begin_course(model, state, control):
             return None
         with model.lock:
-            problem, _, size = self._looked_at(model, state, control)
+            problem, _, size = self._checked_problem(model, state, control)
             return course_begun(problem.replace(divisible=self.max_substeps > 1), size, controls)
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[Attempt]:

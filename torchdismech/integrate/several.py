@@ -1,6 +1,6 @@
-"""Several steps with one look at the model: which of them go together, one after another, or as a course.
+"""Several steps with one check of the model: which of them go together, one after another, or as a course.
 
-A look at the model (`SteppingMethod._looked_at` in `integrator.py`) checks its input and takes its snapshot, once for a
+The check (`SteppingMethod._checked_problem` in `integrator.py`) is of the input, and takes a snapshot, once for a
 step, for several or for a course.
 """
 
@@ -14,16 +14,16 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.integrate.gradients.checkpoints import saved_elsewhere
-from torchdismech.integrate.gradients.course import Course, course_of, goes_on
+from torchdismech.integrate.gradients.course import Course, can_begin_course, course_of
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
-from torchdismech.integrate.recorded.recordable import holds_hooks
+from torchdismech.integrate.recorded.recordable import records_all_users_code
 from torchdismech.model import Model
 from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import Control, State, control_of
 
 __all__ = [
-    "STEPS_A_LOOK",
+    "STEPS_PER_CHECK",
     "all_steps",
     "controls_of_steps",
     "course_begun",
@@ -33,8 +33,8 @@ __all__ = [
     "one_after_another",
 ]
 
-# Steps with one look at the model, at most; a look takes as long as one step, and runs hand over fewer at once.
-STEPS_A_LOOK = 100
+# Steps with one check of the model, at most; a check takes as long as one step, and runs hand over fewer at once.
+STEPS_PER_CHECK = 100
 MAX_NUMBERS_KEPT = 30_000_000  # numbers of states in a course at most: 240 MB, 50 steps of 270 rods of 101 nodes
 
 
@@ -43,10 +43,10 @@ def controls_of_steps(control: Control | Sequence[Control] | None, count: int) -
     if control is None or isinstance(control, Control):
         return [control_of(control)] * count
     if not isinstance(control, Sequence) or len(control) != count:
-        found = f"{len(control)} of them" if isinstance(control, Sequence) else type(control).__name__
-        raise InputError(f"steps: control: expected a Control, or one for each of {count} steps, got {found}")
-    for k, own in enumerate(control):
-        refuse_other_kind(f"steps: control[{k}]", own, Control, "a Control")
+        given = f"{len(control)} of them" if isinstance(control, Sequence) else type(control).__name__
+        raise InputError(f"steps: control: expected a Control, or one for each of {count} steps, got {given}")
+    for k, one in enumerate(control):
+        refuse_other_kind(f"steps: control[{k}]", one, Control, "a Control")
     return control
 
 
@@ -63,11 +63,11 @@ def one_after_another(
     take : takes the first of some steps, or more of them, from a state, for the robots (B,) that run.
     running : (B,) robots to step. A robot whose step fails is not stepped any more.
     """
-    went = SeveralSteps.none(state.q)
-    while went.count < len(controls):
-        state, info = take(state, controls[went.count :], running)
-        went, running = went.followed_by(info, running), running & info.converged
-    return state, went
+    totals = SeveralSteps.none(state.q)
+    while totals.count < len(controls):
+        state, info = take(state, controls[totals.count :], running)
+        totals, running = totals.followed_by(info, running), running & info.converged
+    return state, totals
 
 
 def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
@@ -76,20 +76,20 @@ def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
     `take` may take one or several of them at a time.
     """
 
-    def some(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
+    def take_some(state: State, controls: Sequence[Control], running: Tensor) -> tuple[State, StepInfo]:
         control, *following = controls
         return take(problem.replace(state=state, running=running, control=control, following=following))
 
-    return one_after_another(some, problem.state, [problem.control, *problem.following], problem.running)
+    return one_after_another(take_some, problem.state, [problem.control, *problem.following], problem.running)
 
 
 def may_be_followed(model: Model, control: Control) -> bool:
-    """Return whether a step with this control may be followed by others without another look at the model.
+    """Return whether a step with this control may be followed by others without another check of the model.
 
     It may not where a control has a pose, which is another target from each state, nor where the model has users' code
     that does not say `records`: this may be called between two steps.
     """
-    return control.pose is None and holds_hooks(model)
+    return control.pose is None and records_all_users_code(model)
 
 
 def with_following(problem: StepProblem, control: Control, later: Iterable[Control]) -> StepProblem:
@@ -104,14 +104,14 @@ def with_following(problem: StepProblem, control: Control, later: Iterable[Contr
     later : controls of the steps after it.
     """
     model, state = problem.model, problem.state
-    alike = takewhile(lambda own: _is_like(model, state, control, own), later)
+    like_first = takewhile(lambda other: _is_like(model, state, control, other), later)
     # a control with values is followed by itself alone; its values stand in the model already
-    following = [problem.control for _ in alike] if control.values else [*alike]
+    following = [problem.control for _ in like_first] if control.values else [*like_first]
     return problem.replace(following=following).with_plane()
 
 
 def may_begin_course(model: Model, state: State, control: Control) -> bool:
-    """Return whether a step may be the first of a course, as far as is known without a look at the model."""
+    """Return whether a step may be the first of a course, as far as is known without a check of the model."""
     if control.values or not state.q.is_cpu or not may_be_followed(model, control):
         return False
     # a checkpoint takes all steps again, maybe divided into other courses
@@ -128,11 +128,11 @@ def course_begun(problem: StepProblem, size: int, later: Iterator[Control]) -> C
     size : how many robots are stepped at a time.
     later : controls of the steps after it.
     """
-    most = MAX_NUMBERS_KEPT // sum(field.numel() for field in problem.state.fields())
-    if most < 2 or not goes_on(problem.with_plane(), size):  # recordings are found by the plane, too
+    limit = MAX_NUMBERS_KEPT // sum(field.numel() for field in problem.state.fields())
+    if limit < 2 or not can_begin_course(problem.with_plane(), size):  # recordings are found by the plane, too
         return None
-    whole = with_following(problem, problem.control, islice(later, most - 1))
-    return whole.model.compilation.guarded(lambda: course_of(whole, size))
+    course_problem = with_following(problem, problem.control, islice(later, limit - 1))
+    return course_problem.model.compilation.guarded(lambda: course_of(course_problem, size))
 
 
 def _is_like(model: Model, state: State, control: Control, later: Control) -> bool:

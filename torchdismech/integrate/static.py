@@ -171,11 +171,11 @@ class Static(SteppingMethod):
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         refuse_driven_tangents("Static", problem.model, problem.state)
-        small = warning_of_small_loads(
+        warning = warning_of_small_loads(
             problem.model, problem.state, problem.control, problem.running, self.force_tolerance
         )
-        if small is not None:
-            warn(small, RuntimeWarning)
+        if warning is not None:
+            warn(warning, RuntimeWarning)
         warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
         reasons: list[str] = []
         after, info = in_chunks(partial(self._ramped, reasons), problem, size)
@@ -191,66 +191,72 @@ class Static(SteppingMethod):
         `reasons` is appended to: why some of them are on saddles that they did not leave.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
-        going, reached = problem.running, self._share(problem, problem.state, problem.running, 0)
+        running, reached = problem.running, self._after_share(problem, problem.state, problem.running, 0)
         for k in range(1, self.load_steps):
-            going = going & reached.info.converged
-            found = self._share(problem, reached.state, going, k)
+            running = running & reached.info.converged
+            share = self._after_share(problem, reached.state, running, k)
             info = dataclasses.replace(
-                found.info.merged(reached.info, problem.running & ~going),
-                iterations=reached.info.iterations + torch.where(going, found.info.iterations, 0),
-                substeps=torch.maximum(reached.info.substeps, found.info.substeps),
+                share.info.merged(reached.info, problem.running & ~running),
+                iterations=reached.info.iterations + torch.where(running, share.info.iterations, 0),
+                substeps=torch.maximum(reached.info.substeps, share.info.substeps),
             )
-            reached = found._replace(info=info)
-        going, at, info, stable = going & reached.info.converged, reached.state, reached.info, reached.stable
+            reached = share._replace(info=info)
+        running, at, info, stable = running & reached.info.converged, reached.state, reached.info, reached.stable
         reasons += [reason for reason in reached.reasons if reason not in reasons]
         if self.unstable != "leave":
-            stable = stability(problem.replace(state=at, running=going))
+            stable = stability(problem.replace(state=at, running=running))
         if self.unstable == "fail":
-            going, info = self._failed(going, info, stable)
-        return problem.state.merged(at, going), dataclasses.replace(info, stable=stable)
+            running, info = self._without_unstable(running, info, stable)
+        return problem.state.merged(at, running), dataclasses.replace(info, stable=stable)
 
-    def _share(self, problem: StepProblem, at: State, running: Tensor, k: int) -> _Equilibria:
+    def _after_share(self, problem: StepProblem, start: State, running: Tensor, k: int) -> _Equilibria:
         """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
 
         Robots that may touch something do not, as they have settled in vain by then, nor do those that spent
         `max_iterations` in vain, which may have no equilibrium.
         """
-        reached, parts = self._loaded(problem, at, running, (k + 1) / self.load_steps), 2
+        reached, parts = self._equilibria_at(problem, start, running, (k + 1) / self.load_steps), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
             failed = running & ~reached.info.converged & (reached.info.iterations < self.max_iterations)
             if not bool(failed.any()):
                 break
-            reached = self._in_parts(problem, at, failed, k, parts, reached)
+            reached = self._in_parts(problem, start, failed, k, parts, reached)
             parts *= 2
         return reached
 
     def _in_parts(
-        self, problem: StepProblem, at: State, rows: Tensor, k: int, parts: int, before: _Equilibria
+        self, problem: StepProblem, start: State, rows: Tensor, k: int, parts: int, before: _Equilibria
     ) -> _Equilibria:
         """Take share k of the load in equal parts; return the equilibria `before` with the `rows` (B,) that made it."""
-        running, iterations, there = rows, before.info.iterations, at
+        running, iterations, state = rows, before.info.iterations, start
         for part in range(1, parts + 1):
-            last = self._loaded(problem, there, running, (k + part / parts) / self.load_steps)
-            iterations = iterations + torch.where(running, last.info.iterations, 0)
-            running, there = running & last.info.converged, last.state
+            part_result = self._equilibria_at(problem, state, running, (k + part / parts) / self.load_steps)
+            iterations = iterations + torch.where(running, part_result.info.iterations, 0)
+            running, state = running & part_result.info.converged, part_result.state
             if not bool(running.any()):
                 break
-        tried = torch.where(rows, parts, before.info.substeps)
-        info = dataclasses.replace(before.info.merged(last.info, running), iterations=iterations, substeps=tried)
+        substeps = torch.where(rows, parts, before.info.substeps)
+        info = dataclasses.replace(
+            before.info.merged(part_result.info, running), iterations=iterations, substeps=substeps
+        )
         stable = before.stable
-        if stable is not None and last.stable is not None:
-            stable = torch.where(running, last.stable, stable)
-        return _Equilibria(before.state.merged(there, running), info, stable, [*before.reasons, *last.reasons])
+        if stable is not None and part_result.stable is not None:
+            stable = torch.where(running, part_result.stable, stable)
+        return _Equilibria(before.state.merged(state, running), info, stable, [*before.reasons, *part_result.reasons])
 
-    def _loaded(self, problem: StepProblem, at: State, running: Tensor, factor: float) -> _Equilibria:
+    def _equilibria_at(self, problem: StepProblem, start: State, running: Tensor, factor: float) -> _Equilibria:
         """Return the equilibria to which a search from states leads while the load factor has this value."""
-        part = problem.replace(state=at, control=ramped(problem, factor), running=running, load_factor=factor)
-        after, found = settled_step(part)
+        loaded_problem = problem.replace(
+            state=start, control=ramped(problem, factor), running=running, load_factor=factor
+        )
+        after, info = settled_step(loaded_problem)
         if self.unstable == "leave":
-            return _Equilibria(*without_saddles(part, *self._balanced_at_minima(part, after, found)))
-        return _Equilibria(*self._balanced(part, after, found), None, [])
+            return _Equilibria(
+                *without_saddles(loaded_problem, *self._with_further_minima(loaded_problem, after, info))
+            )
+        return _Equilibria(*self._with_any_balance(loaded_problem, after, info), None, [])
 
-    def _balanced(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
+    def _with_any_balance(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after a search for any equilibrium where the first search failed.
 
         Beyond a bifurcation a search down the potential leaves the equilibrium that it began near to, and may come to
@@ -261,23 +267,31 @@ class Static(SteppingMethod):
             return at, info
         method = copy.copy(self)
         method.any_balance = True
-        after, found = differentiable_step(problem.replace(method=method, running=failed))
-        iterations = torch.where(failed, info.iterations + found.iterations, info.iterations)
-        balanced = failed & found.converged
-        return at.merged(after, balanced), dataclasses.replace(info.merged(found, balanced), iterations=iterations)
+        second_state, second_info = differentiable_step(problem.replace(method=method, running=failed))
+        iterations = torch.where(failed, info.iterations + second_info.iterations, info.iterations)
+        balanced = failed & second_info.converged
+        return at.merged(second_state, balanced), dataclasses.replace(
+            info.merged(second_info, balanced), iterations=iterations
+        )
 
-    def _balanced_at_minima(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
+    def _with_further_minima(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after a second search, of which only minima count.
 
         Where a matrix is indefinite without a force that way, as that of a flat sheet under pressure in its plane, the
         search down the potential may be slow, and plain Newton steps quick.
         """
-        there, found = self._balanced(problem, at, info)
-        anew = problem.running & found.converged & ~info.converged
-        taken = no_saddles(problem.replace(state=there), anew) if bool(anew.any()) else anew
-        return at.merged(there, taken), dataclasses.replace(info.merged(found, taken), iterations=found.iterations)
+        second_state, second_info = self._with_any_balance(problem, at, info)
+        newly_balanced = problem.running & second_info.converged & ~info.converged
+        accepted = (
+            no_saddles(problem.replace(state=second_state), newly_balanced)
+            if bool(newly_balanced.any())
+            else newly_balanced
+        )
+        return at.merged(second_state, accepted), dataclasses.replace(
+            info.merged(second_info, accepted), iterations=second_info.iterations
+        )
 
-    def _failed(self, going: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
+    def _without_unstable(self, balanced: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
         """Return which robots (B,) are at a minimum, and how it went, with status UNSTABLE for those that are not."""
         if stable is None:
             raise InputError(
@@ -285,8 +299,8 @@ class Static(SteppingMethod):
                 'friction, pressure on a surface with a free rim) or by an iterative linear solver; take "leave" or '
                 '"report"'
             )
-        status = torch.where(going & ~stable, int(Status.UNSTABLE), info.status)
-        return going & stable, dataclasses.replace(info, status=status)
+        status = torch.where(balanced & ~stable, int(Status.UNSTABLE), info.status)
+        return balanced & stable, dataclasses.replace(info, status=status)
 
     def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
         return friction_as_cause(problem.model, problem.state, problem.running & ~info.converged)
@@ -305,8 +319,8 @@ def ramped(problem: StepProblem, load_factor: float | Tensor) -> Control:
     control, state = problem.control, problem.state
     if isinstance(load_factor, float) and load_factor == 1:
         return control
-    own = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
-    part = dict(control.tensors())
-    for name in part.keys() - {"force"}:  # the force is scaled with the other loads
-        part[name] = own[name] + times_load_factor(load_factor, part[name] - own[name])
-    return Control.of(part)
+    unloaded = problem.model.natural_strains(state.batch).replace(clamped_q=state.q).tensors()
+    tensors = dict(control.tensors())
+    for name in tensors.keys() - {"force"}:  # the force is scaled with the other loads
+        tensors[name] = unloaded[name] + times_load_factor(load_factor, tensors[name] - unloaded[name])
+    return Control.of(tensors)

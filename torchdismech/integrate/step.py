@@ -85,10 +85,10 @@ def _root(
     if near is not None:
         attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.of_dofs(near)
     equations.prepare()
-    ahead = attempts[0].start is Start.AHEAD
-    weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, ahead)
+    starts_ahead = attempts[0].start is Start.AHEAD
+    weight, scale, first = equations.compiled(StepEquations.setup)(equations, first, starts_ahead)
     options = newton_options(problem, equations, weight, problem.method.tolerance(scale))
-    root = _searched(equations, first, options, running, attempts[0])
+    root = _attempted_root(equations, first, options, running, attempts[0])
     root = further_attempts(equations, root, attempts[1:], options, running)
     q = equations.full(root.x)
     return q, step_info(equations, root, q, scale, running)
@@ -102,7 +102,7 @@ def newton_options(problem: StepProblem, equations: StepEquations, weight: Tenso
         tolerance,
         problem.method.max_iterations,
         problem.method.line_search,
-        unbounded=problem.model.contact.needs_feasible_iterates,
+        noise_at_each_iterate=problem.model.contact.needs_feasible_iterates,
     )
 
 
@@ -121,13 +121,13 @@ def further_attempts(
         first, last = root.x, root.last
         if attempt.start is not Start.LAST:
             first, last = first_iterate(equations, attempt.start is Start.AHEAD), None
-        found = _searched(equations, first, options, failed, attempt, last)
-        root = root.followed_by(found, failed)
+        later_root = _attempted_root(equations, first, options, failed, attempt, last)
+        root = root.followed_by(later_root, failed)
         failed = running & (root.status != Status.CONVERGED)
     return root
 
 
-def _searched(
+def _attempted_root(
     equations: StepEquations,
     first: Tensor,
     options: NewtonOptions,
@@ -177,7 +177,7 @@ def _with_contact(
     A step that overlooked a contact is solved again. Robots that pass through something have failed.
     """
     running = problem.running
-    equations, q, info, missed = _without_missed(problem, equations, candidates, q, info)
+    equations, q, info, missed = _with_all_candidates(problem, equations, candidates, q, info)
     after = _accepted(problem, equations, q, info)
     passed = missed | (running & info.converged & candidates.passed(after))
     if bool(passed.any()):
@@ -186,13 +186,13 @@ def _with_contact(
         info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
         after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
-    made = running & info.converged
-    all_made = made.is_cpu and bool(made.all())  # not asked on a GPU, which the host would wait for
-    contact = step_contact(equations, q, None if all_made else made)
+    accepted = running & info.converged
+    all_accepted = accepted.is_cpu and bool(accepted.all())  # not asked on a GPU, which the host would wait for
+    contact = step_contact(equations, q, None if all_accepted else accepted)
     return after, dataclasses.replace(info, contact=contact)
 
 
-def _without_missed(
+def _with_all_candidates(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[StepEquations, Tensor, StepInfo, Tensor]:
     """Return equations with all contact candidates that their roots need, these roots (B, n), and how they were found.
@@ -205,9 +205,9 @@ def _without_missed(
         # loads belong to the old candidates: with constraints all robots are solved anew
         rows = missed if equations.constraints is None else running & info.converged
         equations = candidates.equations(problem)
-        again, second = _root(problem, equations, rows, near=q)
-        second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
-        q, info = torch.where(rows[:, None], again, q), info.merged(second, rows)
+        q_again, info_again = _root(problem, equations, rows, near=q)
+        info_again = dataclasses.replace(info_again, iterations=info_again.iterations + info.iterations)
+        q, info = torch.where(rows[:, None], q_again, q), info.merged(info_again, rows)
         missed = running & info.converged & candidates.missed(q)
     return equations, q, info, missed
 
@@ -225,11 +225,11 @@ def _searched_from_start(
     The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Also returned: how the
     roots were found, and the robots (B,) that pass through something again.
     """
-    again, second = _root(problem, equations, passed, near=problem.state.q)
-    stayed = passed & second.converged & ~candidates.missed(again)
-    stayed &= ~candidates.passed(equations.state_after(again))
-    second = dataclasses.replace(second, iterations=second.iterations + info.iterations)
-    return torch.where(stayed[:, None], again, q), info.merged(second, stayed), passed & ~stayed
+    q_again, info_again = _root(problem, equations, passed, near=problem.state.q)
+    solved = passed & info_again.converged & ~candidates.missed(q_again)
+    solved &= ~candidates.passed(equations.state_after(q_again))
+    info_again = dataclasses.replace(info_again, iterations=info_again.iterations + info.iterations)
+    return torch.where(solved[:, None], q_again, q), info.merged(info_again, solved), passed & ~solved
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> ContactReport:
@@ -237,7 +237,7 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Co
     contact, pairs = equations.model.contact, equations.start.pairs
     position, velocity, time, *of_obstacles = equations.compiled(obstacles_reported)(equations, q)
     state = equations.start.state.replace(q=position, velocity=velocity, time=time)
-    found = contact_report(
+    report = contact_report(
         equations.model.body,
         contact.obstacles,
         contact.self_contacts,
@@ -247,8 +247,8 @@ def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> Co
         dict(zip(obstacle_report_names(contact.obstacles), of_obstacles, strict=True)),
     )
     if rows is None:
-        return found
-    return {name: where_rows(rows, value, torch.zeros_like(value)) for name, value in found.items()}
+        return report
+    return {name: where_rows(rows, value, torch.zeros_like(value)) for name, value in report.items()}
 
 
 def obstacles_reported(equations: StepEquations, q: Tensor) -> list[Tensor]:

@@ -32,18 +32,20 @@ def _in_parts(
     Clamped dofs move evenly over the parts; the rest of the control stays the same.
     """
     start, control, target = problem.state, problem.control, problem.control.clamped_q
-    at, running, iterations = start, rows, info.iterations
+    state, running, iterations = start, rows, info.iterations
     for part in range(1, parts + 1):
         if target is not None:
             control = control.replace(clamped_q=start.q + (target - start.q) * (part / parts))
-        own = problem.replace(state=at, control=control, dt=problem.dt / parts, running=running, following=())
-        own = own.with_fields()
-        with own.values.in_place():
-            at, last = take(own)
-        iterations = iterations + torch.where(running, last.iterations, 0)
-        running = running & last.converged
+        part_problem = problem.replace(
+            state=state, control=control, dt=problem.dt / parts, running=running, following=()
+        )
+        part_problem = part_problem.with_fields()
+        with part_problem.values.in_place():
+            state, part_info = take(part_problem)
+        iterations = iterations + torch.where(running, part_info.iterations, 0)
+        running = running & part_info.converged
         if not bool(running.any()):
             break
-    tried = torch.where(rows, parts, info.substeps)
-    info = dataclasses.replace(info.merged(last, running), iterations=iterations, substeps=tried)
-    return after.merged(at, running), info
+    substeps = torch.where(rows, parts, info.substeps)
+    info = dataclasses.replace(info.merged(part_info, running), iterations=iterations, substeps=substeps)
+    return after.merged(state, running), info

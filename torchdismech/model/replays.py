@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.fused import compiled_code_takes, is_own, watched
+from torchdismech.fused import compiled_code_accepts, is_own, traced
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.snapshot import Snapshot
@@ -83,8 +83,8 @@ class Replays:
             and not any(snapshot.parametrized or snapshot.hooked for snapshot in self._snapshots)
             and tensors[0].is_cpu
             and tensors[0].numel() <= MAX_NUMBERS
-            and compiled_code_takes(*tensors)
-            and not (watched() or torch.is_inference_mode_enabled())
+            and compiled_code_accepts(*tensors)
+            and not (traced() or torch.is_inference_mode_enabled())
             and not torch.nn.modules.module._has_any_global_hook()
         )
 

@@ -89,22 +89,22 @@ bool holds(const Zeros& zeros) {
 
 // The parts of a step, as `StepLoop` in step_loop.py lays them out: instructions before it, its set-up, its rounds
 // (none if `round` is empty), its end, instructions after it, and copies of its state to where the next step begins. A
-// round writes the flags `RoundFlags` of integrate/recorded/rounds.py. `sort_out`, which follows a round in which the
-// step of some row was no good one, writes `SortedFlags`; it may be empty.
+// round writes the flags `RoundFlags` of integrate/recorded/rounds.py. `accept_or_shorten`, which follows a round in
+// which the step of some row was no good one, writes `ShorteningFlags`; it may be empty.
 struct Steps {
-  Calls before, set_up, round, last_round, sort_out, end, after, hand_on;
-  const bool *flags, *last_flags, *sorted_flags;
+  Calls before, set_up, round, last_round, accept_or_shorten, end, after, hand_on;
+  const bool *flags, *last_flags, *shortening_flags;
   int64_t checks;
   const Zeros* checked;
   int64_t varying;
   const Varying* varied;
 };
-// The order is that of `RoundFlags`, and of `SortedFlags`, which have LEFT in place of UNCONVERGED (and BAD means there
-// that some row tries a part of its step next).
+// The order is that of `RoundFlags`, and of `ShorteningFlags`, which have LEFT in place of UNCONVERGED (and BAD means
+// there that some row tries a part of its step next).
 enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST, LEFT = UNCONVERGED };
 
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
-enum StopReason { ALL_TAKEN, UNSORTED, CHECK, UNEXPECTED, LOST_ROWS, SHORTENED };
+enum StopReason { ALL_TAKEN, BAD_STEP, CHECK, UNEXPECTED, LOST_ROWS, SHORTENED };
 
 // Take rounds of Newton's method until no row has to be moved any more.
 StopReason searched(const Steps& steps, End* end) {
@@ -113,9 +113,9 @@ StopReason searched(const Steps& steps, End* end) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
     if (flags[BAD] && with_matrix) {
-      if (!steps.sort_out.count) return UNSORTED;
-      if (!all_made(steps.sort_out, end)) return UNEXPECTED;
-      flags = steps.sorted_flags;
+      if (!steps.accept_or_shorten.count) return BAD_STEP;
+      if (!all_made(steps.accept_or_shorten, end)) return UNEXPECTED;
+      flags = steps.shortening_flags;
       if (flags[BAD] || flags[LEFT]) return SHORTENED;
     }
     more = flags[MORE] || (!with_matrix && (flags[BAD] || flags[UNCONVERGED]));

@@ -46,15 +46,14 @@ class TapeRecorder(TorchDispatchMode):
     ----------
     operations : recorded so far, in order.
     held : tensors and other objects outside of the pool whose memory operations know by address.
-    looks_away : whether operations are not recorded at present, because they are part of one that is recorded as a
-        whole.
+    paused : whether operations are not recorded at present, as they are part of one that is recorded as a whole.
     """
 
     def __init__(self, pool: Pool) -> None:
         super().__init__()
         self.operations: list[Operation] = []
         self.held: list[Any] = []
-        self.looks_away = False
+        self.paused = False
         self._pool = pool
         self._constant: set[int] = set()  # storages with the same content in each replay unless later ones write there
         try:
@@ -69,10 +68,10 @@ class TapeRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: OpOverload, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if self.looks_away:
+        if self.paused:
             return func(*args, **kwargs)
         _refuse_reading(func, args)
-        with self._looking_away():  # operations inside one of the library's operators are part of that operator
+        with self._pause():  # operations inside one of the library's operators are part of that operator
             result = func(*args, **kwargs)
         call = TorchCall(func, args, kwargs, result)
         self._hold((args, kwargs))
@@ -86,13 +85,13 @@ class TapeRecorder(TorchDispatchMode):
         self, work: Callable[[], Any], given: tuple, reads: Sequence[Tensor] | None, writes: Sequence[Tensor] | None
     ) -> None:
         """Do work that torch does not see, and record it; see `taped`."""
-        if self.looks_away:  # it is part of an operation that is recorded as a whole
+        if self.paused:  # it is part of an operation that is recorded as a whole
             work()
             return
         self._hold(given)
         self.held += [array for array in given if not isinstance(array, Tensor)]
         touched = storages_in(given)
-        with self._looking_away():
+        with self._pause():
             work()
             if isinstance(work, CompiledCall):
                 work = replace(work, given=self._borrowed(work.given))
@@ -152,13 +151,13 @@ class TapeRecorder(TorchDispatchMode):
         self.held += [tensor for tensor in tensors_in(tree) if not self._pool.owns(tensor)]
 
     @contextmanager
-    def _looking_away(self) -> Iterator[None]:
+    def _pause(self) -> Iterator[None]:
         """Return a context in which nothing is recorded."""
-        self.looks_away = True
+        self.paused = True
         try:
             yield
         finally:
-            self.looks_away = False
+            self.paused = False
 
 
 class NumbersRefused(TorchFunctionMode):
@@ -169,7 +168,7 @@ class NumbersRefused(TorchFunctionMode):
         self.recorder = recorder
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        if not self.recorder.looks_away and func in NUMBERS_ON_THE_HOST:
+        if not self.recorder.paused and func in NUMBERS_ON_THE_HOST:
             raise NumbersRead(f"{func.__name__} reads numbers")
         return func(*args, **(kwargs or {}))
 

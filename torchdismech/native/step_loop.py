@@ -32,11 +32,11 @@ class StopReason(IntEnum):
     """Why a loop ended, in the order of `StopReason` in calls.cpp."""
 
     ALL_TAKEN = 0
-    UNSORTED = 1  # the whole Newton step of some row is no good one, and there is no `sort_out`
+    BAD_STEP = 1  # the whole Newton step of some row is no good one, and there is no `accept_or_shorten`
     CHECK = 2  # a tensor that has to be zero after a successful step was not
     UNEXPECTED = 3  # a call returned an unexpected value: the step has to be taken again from its set-up on
     LOST_ROWS = 4  # the search has ended, and some row without a root
-    SHORTENED = 5  # after `sort_out` some row has to try a part of its step, or needs another factorization
+    SHORTENED = 5  # after `accept_or_shorten` some row has to try a part of its step, or needs another factorization
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,15 @@ class StepCalls:
     ----------
     set_up, end : calls before the first round of Newton's method, and after the last.
     round, last_round : a round that evaluates the next matrix, and one that does not.
-    sort_out : calls after a `round` in which the step of some row was no good one; may be empty.
+    accept_or_shorten : calls after a `round` in which the step of some row was no good one; may be empty.
     hand_on : calls that copy the state after the step to where the next step begins.
-    flags : tensors of flags that `round`, `last_round` and `sort_out` write, see `integrate.recorded.rounds`.
+    flags : tensors of flags that `round`, `last_round` and `accept_or_shorten` write, see `integrate.recorded.rounds`.
     """
 
     set_up: CallTable
     round: CallTable = NO_CALLS
     last_round: CallTable = NO_CALLS
-    sort_out: CallTable = NO_CALLS
+    accept_or_shorten: CallTable = NO_CALLS
     end: CallTable = NO_CALLS
     hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
@@ -149,7 +149,7 @@ class StepLoop:
         before_calls, varying_before = before.calls()
         after_calls, varying_after = after.calls()
         varying = [*varying_before, *varying_after]
-        rounds = calls.round, calls.last_round, calls.sort_out
+        rounds = calls.round, calls.last_round, calls.accept_or_shorten
         tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
         self._checks = np.array([(t.data_ptr(), t.numel() * t.element_size()) for t in checks], dtype=np.int64)

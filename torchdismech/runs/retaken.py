@@ -20,10 +20,10 @@ from torchdismech.values import Place, every_module
 
 __all__ = ["Retaken"]
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-class Retaken(Generic[Found]):
+class Retaken(Generic[Result]):
     """A function that takes some steps; a second call takes them again and refuses if what they read has changed.
 
     Compared are the public floating-point tensors of the modules (whether another tensor is in the place of one, or one
@@ -40,16 +40,16 @@ class Retaken(Generic[Found]):
 
     def __init__(
         self,
-        take: Callable[[], Found],
-        outputs: Callable[[Found], Sequence[Tensor]],
+        take: Callable[[], Result],
+        outputs: Callable[[Result], Sequence[Tensor]],
         inputs: Sequence[Tensor],
         modules: Sequence[nn.Module],
     ):
         self._take, self._outputs, self._modules = take, outputs, modules
-        self._held: tuple[_Held, _Held] | None = None  # before the steps and after them
+        self._snapshots: tuple[_TensorSnapshot, _TensorSnapshot] | None = None  # before the steps and after them
         self._read = [(tensor, _version(tensor)) for tensor in inputs]
 
-    def __call__(self) -> Found:
+    def __call__(self) -> Result:
         """Take the steps and return their result.
 
         Raises
@@ -57,49 +57,54 @@ class Retaken(Generic[Found]):
         RuntimeError
             This is not the first call, and a tensor that the steps read has changed since that one.
         """
-        if self._held is not None:
-            self._refuse_changed(*self._held)
+        if self._snapshots is not None:
+            self._refuse_changed(*self._snapshots)
             return self._take()
-        before, began = _Held(self._modules), torch._C._autograd._get_sequence_nr()
-        found = self._take()
+        before, first_node = _TensorSnapshot(self._modules), torch._C._autograd._get_sequence_nr()
+        result = self._take()
         known = {*map(id, before.tensors)}
-        leaves = _leaves(self._outputs(found), began)
+        leaves = _leaves_read(self._outputs(result), first_node)
         self._read += [(leaf, _version(leaf)) for leaf in leaves if id(leaf) not in known]
-        self._held = before, _Held(self._modules)
-        return found
+        self._snapshots = before, _TensorSnapshot(self._modules)
+        return result
 
-    def _refuse_changed(self, before: _Held, after: _Held) -> None:
+    def _refuse_changed(self, before: _TensorSnapshot, after: _TensorSnapshot) -> None:
         """Raise an error that names the tensors that changed since the first call, if any did.
 
         `before`, `after` : the modules' tensors before and after the first call. A tensor that differs between these
         was changed by the steps themselves, and is not compared.
         """
-        now, others = _Held(self._modules), [tensor for tensor, version in self._read if _version(tensor) != version]
-        if now.is_like(after) and not others:
+        now = _TensorSnapshot(self._modules)
+        changed_leaves = [tensor for tensor, version in self._read if _version(tensor) != version]
+        if now.equals(after) and not changed_leaves:
             return
-        at_first, at_last, present = before.by_place(), after.by_place(), now.by_place()
-        kept = {place: held for place, held in at_last.items() if at_first.get(place) == held}
-        changed = {place: held for place, held in kept.items() if present.get(place) != held}
-        exchanged = [place for place, held in changed.items() if present.get(place, (0, 0))[0] != held[0]]
+        versions_before, versions_after, versions_now = before.by_place(), after.by_place(), now.by_place()
+        kept = {place: entry for place, entry in versions_after.items() if versions_before.get(place) == entry}
+        changed = {place: entry for place, entry in kept.items() if versions_now.get(place) != entry}
+        exchanged = [place for place, entry in changed.items() if versions_now.get(place, (0, 0))[0] != entry[0]]
         if exchanged:
-            raise changed_between(self._called(exchanged), "exchanged", taken_again=True)
-        if changed or others:
-            names = [*self._called([*changed]), *dict.fromkeys(map(_shown, others))]
+            raise changed_between(self._names_of(exchanged), "exchanged", taken_again=True)
+        if changed or changed_leaves:
+            names = [*self._names_of([*changed]), *dict.fromkeys(map(_shown, changed_leaves))]
             raise changed_between(names, "changed in place", taken_again=True)
 
-    def _called(self, places: Sequence[Place]) -> list[str]:
+    def _names_of(self, places: Sequence[Place]) -> list[str]:
         """Return the names of tensors for messages; sources of parametrizations are named after what they make."""
-        called = {module: label for root in self._modules for module, label in labels(root).items()}
-        made = {
-            id(of): f"{called[m]}.{name}" for m in called if parametrize.is_parametrized(m) for name, of in sources(m)
+        label_of = {module: label for root in self._modules for module, label in labels(root).items()}
+        name_of_source = {
+            id(source): f"{label_of[m]}.{name}"
+            for m in label_of
+            if parametrize.is_parametrized(m)
+            for name, source in sources(m)
         }
         return [
-            made.get(id(getattr(module, name, None))) or f"{called.get(module, type(module).__name__)}.{name}"
+            name_of_source.get(id(getattr(module, name, None)))
+            or f"{label_of.get(module, type(module).__name__)}.{name}"
             for module, name in places
         ]
 
 
-class _Held:
+class _TensorSnapshot:
     """The tensors of modules and their versions at one moment.
 
     One is made before and after all steps from one checkpoint to the next, so comparing two has to be cheap: labels for
@@ -119,7 +124,7 @@ class _Held:
                         self._owners += [module] * len(own)
         self._versions = [0 if tensor is None else _version(tensor) for tensor in self.tensors]
 
-    def is_like(self, other: _Held) -> bool:
+    def equals(self, other: _TensorSnapshot) -> bool:
         """Return whether both hold the same tensor objects, under the same names and with the same versions."""
         same = self._versions == other._versions and self._names == other._names
         return same and [*map(id, self.tensors)] == [*map(id, other.tensors)]
@@ -139,7 +144,7 @@ def _version(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _leaves(outputs: Sequence[Tensor], began: int) -> Iterator[Tensor]:
+def _leaves_read(outputs: Sequence[Tensor], began: int) -> Iterator[Tensor]:
     """Yield the leaf tensors that the outputs depend on by autograd nodes of sequence number `began` or later."""
     waiting = [tensor.grad_fn for tensor in outputs]
     seen: set[Node] = set()

@@ -111,20 +111,20 @@ def rollout(
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
     switches = {"progress": progress, "throw": throw, "strains": strains, "reactions": reactions}
-    for name, given in switches.items():
-        truth(given, f"rollout.{name}")
+    for name, value in switches.items():
+        truth(value, f"rollout.{name}")
     check_run("rollout", model, state, integrator, schedule, controller)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = progress_bar(steps, state.batch) if progress else None
-    wanted = _Wanted(schedule, controller, memory, every, throw, strains, reactions, beyond_frames=True)
-    taken = _frames(model, state, integrator, steps, running, wanted, bar)
-    deepest = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
+    options = _RunOptions(schedule, controller, memory, every, throw, strains, reactions, beyond_frames=True)
+    run_frames = _frames(model, state, integrator, steps, running, options, bar)
+    penetration = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
     try:
-        for frame in taken:
+        for frame in run_frames:
             writer.append(frame)
-            deepest.see(frame.state, frame.contact)
+            penetration.see(frame.state, frame.contact)
             status = frame.status
     finally:
         if bar is not None:
@@ -132,12 +132,12 @@ def rollout(
         writer.close()
     failed = torch.where(running, status, int(Status.CONVERGED))  # the caller stopped the others, which is no failure
     warn_of_failures(failed, "rollout", "and the trajectory's status says why")
-    deepest.warn("rollout")
+    penetration.warn("rollout")
     return writer.trajectory()
 
 
 @dataclass(frozen=True)
-class _Wanted(Generic[M]):
+class _RunOptions(Generic[M]):
     """Options of a run: what acts in its steps, and what its frames hold.
 
     Attributes
@@ -156,7 +156,7 @@ class _Wanted(Generic[M]):
     reactions: bool
     beyond_frames: bool = False
 
-    def together(self) -> bool:
+    def several_at_once(self) -> bool:
         """Return whether no controller, schedule or reaction needs the state between two steps.
 
         If so, the integrator may take the steps up to the next frame in one call.
@@ -183,50 +183,58 @@ def frames(
     No step beyond a frame is taken before that frame is yielded, so changes of the model between two frames act from
     the next step on.
     """
-    wanted = _Wanted(schedule, controller, memory, every, throw, strains, reactions)
-    return _frames(model, state, integrator, steps, running_robots(state, running), wanted)
+    options = _RunOptions(schedule, controller, memory, every, throw, strains, reactions)
+    return _frames(model, state, integrator, steps, running_robots(state, running), options)
 
 
 @torch.no_grad()
 def _frames(
-    model: M, state: S, integrator: Stepper[M, S], steps: int, running: Tensor, wanted: _Wanted[M], bar=None
+    model: M, state: S, integrator: Stepper[M, S], steps: int, running: Tensor, options: _RunOptions[M], bar=None
 ) -> Iterator[Frame]:
     """Yield the initial frame, then those of the run's steps; `bar` is a progress bar, or None."""
     integrator.prepare(model, state, steps)
-    memory = begun(wanted.controller, model, state, integrator, steps, wanted.memory)
-    asked = _Asked(model, integrator, wanted.strains, wanted.reactions)
-    at = _RunProgress.initially(state, memory, running)
+    memory = begun(options.controller, model, state, integrator, steps, options.memory)
+    extras = _FrameExtras(model, integrator, options.strains, options.reactions)
+    progress = _RunProgress.initially(state, memory, running)
     yield dataclasses.replace(
         Frame.initial(cast(State, state), model.energies(state)),  # frames read positions, which chains and arms have
-        status=at.status,
+        status=progress.status,
         contact=model.contact_report(state),
         memory=memory,
-        strains=asked.strains(state),
-        reactions=asked.first_reactions(state),
+        strains=extras.strains(state),
+        reactions=extras.first_reactions(state),
     )
-    run, every, none = _Run(model, state, integrator, wanted), wanted.every, at.went
-    while at.step < steps:
-        taken = run.next(at.state, at.memory, at.running, steps - at.step, every - at.step % every)
-        at = at.after(taken, integrator)
-        if wanted.throw and not bool(taken.info.converged.all()):
-            raise SimulationError.from_status(taken.info.status, _steps_in_words(at.step, taken.count))
-        _advance(bar, taken.count, at.running, taken.info)
-        if at.step % every == 0 or at.step == steps:
-            yield Frame(
-                step=at.step,
-                time=at.time,
-                state=cast(State, at.state),
-                iterations=at.went.iterations,
-                iterations_max=at.went.iterations_max,
-                residual=at.went.residual,
-                status=at.status,
-                energies=taken.energies(model),
-                contact=at.went.contact,
-                memory=at.memory,
-                strains=asked.strains(at.state),
-                reactions=asked.reactions(taken, at.running),
+    run, every, no_steps = _Run(model, state, integrator, options), options.every, progress.went
+    while progress.step < steps:
+        steps_taken = run.next(
+            progress.state,
+            progress.memory,
+            progress.running,
+            steps - progress.step,
+            every - progress.step % every,
+        )
+        progress = progress.after(steps_taken, integrator)
+        if options.throw and not bool(steps_taken.info.converged.all()):
+            raise SimulationError.from_status(
+                steps_taken.info.status, _steps_in_words(progress.step, steps_taken.count)
             )
-            at.went = none
+        _advance(bar, steps_taken.count, progress.running, steps_taken.info)
+        if progress.step % every == 0 or progress.step == steps:
+            yield Frame(
+                step=progress.step,
+                time=progress.time,
+                state=cast(State, progress.state),
+                iterations=progress.went.iterations,
+                iterations_max=progress.went.iterations_max,
+                residual=progress.went.residual,
+                status=progress.status,
+                energies=steps_taken.energies(model),
+                contact=progress.went.contact,
+                memory=progress.memory,
+                strains=extras.strains(progress.state),
+                reactions=extras.reactions(steps_taken, progress.running),
+            )
+            progress.went = no_steps
 
 
 def _keeps_between(state: BatchState, every: int) -> bool:
@@ -236,7 +244,7 @@ def _keeps_between(state: BatchState, every: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Taken(Generic[S]):
+class _StepsTaken(Generic[S]):
     """One or more consecutive steps of a run, taken in one call.
 
     Attributes
@@ -300,50 +308,50 @@ class _RunProgress(Generic[S]):
         all_run = running.is_cpu and bool(running.all())
         return cls(0, state.time.max(), state, memory, running, status, SeveralSteps.none(state.q), all_run)
 
-    def after(self, taken: _Taken[S], integrator: object) -> _RunProgress[S]:
+    def after(self, steps_taken: _StepsTaken[S], integrator: object) -> _RunProgress[S]:
         """Return the progress after further steps."""
-        if self.all_run and taken.all_made:
-            time, went = taken.state.time.max(), self.went.followed_by(taken.info, None)
-            reached, memory = self.step + taken.count, dict(taken.memory)
-            return _RunProgress(reached, time, taken.state, memory, self.running, self.status, went, True)
-        running = self.running & taken.info.converged
+        if self.all_run and steps_taken.all_made:
+            time, went = steps_taken.state.time.max(), self.went.followed_by(steps_taken.info, None)
+            reached, memory = self.step + steps_taken.count, dict(steps_taken.memory)
+            return _RunProgress(reached, time, steps_taken.state, memory, self.running, self.status, went, True)
+        running = self.running & steps_taken.info.converged
         return _RunProgress(
-            self.step + taken.count,
-            _time_after(taken.count, integrator, self.time, taken.state, running),
-            taken.state,
-            kept(self.memory, taken.memory, running),
+            self.step + steps_taken.count,
+            _time_after(steps_taken.count, integrator, self.time, steps_taken.state, running),
+            steps_taken.state,
+            kept(self.memory, steps_taken.memory, running),
             running,
-            torch.where(self.running, taken.info.status, self.status),
-            self.went.followed_by(taken.info, self.running),
+            torch.where(self.running, steps_taken.info.status, self.status),
+            self.went.followed_by(steps_taken.info, self.running),
         )
 
 
 class _Run(Generic[M, S]):
     """Takes the steps of a run, as many per call as may be: from a course, by `integrator.steps`, or one by one."""
 
-    def __init__(self, model: M, state: S, integrator: Stepper[M, S], wanted: _Wanted[M]):
+    def __init__(self, model: M, state: S, integrator: Stepper[M, S], options: _RunOptions[M]):
         self._model, self._integrator = model, integrator
-        self._schedule, self._controller, self._every = wanted.schedule, wanted.controller, wanted.every
-        self._many, together = stepper_of_many(integrator), wanted.together()
-        self._at_once = STEPS_HANDED_OVER if together and self._many is not None else 1
-        ahead = wanted.beyond_frames and together and _keeps_between(state, wanted.every)
-        self._courses = Courses(model, integrator, wanted.schedule) if ahead else None
+        self._schedule, self._controller, self._every = options.schedule, options.controller, options.every
+        self._stepper_of_many, several_at_once = stepper_of_many(integrator), options.several_at_once()
+        self._steps_per_call = STEPS_HANDED_OVER if several_at_once and self._stepper_of_many is not None else 1
+        beyond_frames = options.beyond_frames and several_at_once and _keeps_between(state, options.every)
+        self._courses = Courses(model, integrator, options.schedule) if beyond_frames else None
         self._ahead: StepsAhead | None = None
 
-    def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _Taken[S]:
+    def next(self, state: S, memory: Memory, running: Tensor, left: int, to_frame: int) -> _StepsTaken[S]:
         """Take steps from a state, at most `left` and at most `to_frame`, the number up to the next frame."""
         if (ahead := self._steps_ahead(state, left, running)) is not None:
             control, reached, info = ahead.next(to_frame)
             # no controller takes part in a course, so the memory stays as it is
-            return _Taken(info.count, state, cast(S, reached), control, info, memory, ahead)
-        count = min(to_frame, left, self._at_once)
+            return _StepsTaken(info.count, state, cast(S, reached), control, info, memory, ahead)
+        count = min(to_frame, left, self._steps_per_call)
         controls = [*scheduled_ahead(self._model, state, self._integrator, self._schedule, count)]
         control, remembered = answered(self._controller, state, memory, controls[-1], self._model)
-        if count > 1 and self._many is not None:
-            after, went = self._many.steps(self._model, state, count, controls, running)
+        if count > 1 and self._stepper_of_many is not None:
+            after, went = self._stepper_of_many.steps(self._model, state, count, controls, running)
         else:
             after, went = self._integrator.step(self._model, state, control, running)
-        return _Taken(count, state, after, control, went, remembered)
+        return _StepsTaken(count, state, after, control, went, remembered)
 
     def _steps_ahead(self, state: S, left: int, running: Tensor) -> StepsAhead | None:
         """Return the present course, or a new one of at most `left` steps if its steps are used up.
@@ -363,7 +371,7 @@ def _steps_in_words(step: int, count: int) -> str:
     return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 
 
-class _Asked:
+class _FrameExtras:
     """Computes the optional parts of frames, strains and reactions of clamps; empty mappings if they are not wanted."""
 
     def __init__(self, model: Any, integrator: Any, strains: bool, reactions: bool):
@@ -383,10 +391,10 @@ class _Asked:
         """Return the reactions (B, 6) by clamp before the first step: NaN, as they are not known."""
         if not self._reactions:
             return {}
-        still = state.q.new_zeros(state.batch, len(self._model.body.clamps), 6)
-        return _by_clamp(still, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
+        zeros = state.q.new_zeros(state.batch, len(self._model.body.clamps), 6)
+        return _by_clamp(zeros, torch.zeros(state.batch, dtype=torch.bool, device=state.q.device))
 
-    def reactions(self, taken: _Taken, running: Tensor) -> Mapping[str, Tensor]:
+    def reactions(self, steps_taken: _StepsTaken, running: Tensor) -> Mapping[str, Tensor]:
         """Return force and torque (B, 6) that each clamp exerted in the last step [N, N m]; NaN where unknown.
 
         They are unknown of robots that are not `running` (B,), and after substeps for integrators in time.
@@ -394,15 +402,15 @@ class _Asked:
         if not self._reactions:
             return {}
         # runs with reactions take their steps one by one, so `before` is the state before the last step
-        exerted = self._integrator.reactions(self._model, taken.before, taken.state, taken.control)
-        known = self._integrator.reactions_after_parts | (taken.info.substeps == 1)
+        exerted = self._integrator.reactions(self._model, steps_taken.before, steps_taken.state, steps_taken.control)
+        known = self._integrator.reactions_after_parts | (steps_taken.info.substeps == 1)
         return _by_clamp(exerted, running & known)
 
 
 def _by_clamp(reactions: Tensor, known: Tensor) -> Mapping[str, Tensor]:
     """Return reactions (B, C, 6) as (B, 6) by the clamps' names; NaN in rows that are not `known` (B,)."""
-    told = torch.where(known[:, None, None], reactions, torch.nan)
-    return {f"clamp{k}": told[:, k] for k in range(told.shape[1])}
+    reported = torch.where(known[:, None, None], reactions, torch.nan)
+    return {f"clamp{k}": reported[:, k] for k in range(reported.shape[1])}
 
 
 def _time_after(count: int, integrator: object, time: Tensor, state: BatchState, running: Tensor) -> Tensor:

@@ -113,21 +113,23 @@ class Courses(Generic[M, S]):
 
     def __init__(self, model: M, integrator: Stepper[M, S], schedule: Callable[[Tensor, M], Control] | None):
         self._model, self._integrator, self._schedule = model, integrator, schedule
-        self._many = stepper_of_many(integrator)
-        self._alone = 0  # steps to take one by one before the next course
-        self._waited = 1  # steps to take one by one after the next course that is too short; doubles with each of these
+        self._stepper_of_many = stepper_of_many(integrator)
+        self._single_steps_left = 0  # steps to take one by one before the next course
+        self._backoff = (
+            1  # steps to take one by one after the next course that is too short; doubles with each of these
+        )
         self._length = STEPS_HANDED_OVER  # most steps of the next course
 
     def next(self, state: S, most: int) -> Course | None:
         """Return a course of at most `most` steps from a state; None where the next step has to be taken by itself."""
-        if self._many is None:
+        if self._stepper_of_many is None:
             return None
-        if self._alone:
-            self._alone -= 1
+        if self._single_steps_left:
+            self._single_steps_left -= 1
             return None
         most = min(most, self._length)
         controls = scheduled_ahead(self._model, state, self._integrator, self._schedule, most)
-        course: Course | None = self._many.course(self._model, state, controls)
+        course: Course | None = self._stepper_of_many.course(self._model, state, controls)
         self._adapt(0 if course is None else len(course.q), most)
         return course
 
@@ -135,10 +137,12 @@ class Courses(Generic[M, S]):
         """Set when to try the next course and its length, after `taken` of the `tried` steps of the last one."""
         self._length = min(2 * taken, STEPS_HANDED_OVER) if taken == tried else max(taken, 2)
         if taken >= MIN_STEPS_AT_ONCE:
-            self._waited = 1
-        self._alone = int(taken < tried)  # a course that ends early does so before a step that cannot be part of one
+            self._backoff = 1
+        self._single_steps_left = int(
+            taken < tried
+        )  # a course that ends early does so before a step that cannot be part of one
         if taken < min(MIN_STEPS_AT_ONCE, tried):
-            self._alone, self._waited = self._waited, min(2 * self._waited, LONGEST_WAIT)
+            self._single_steps_left, self._backoff = self._backoff, min(2 * self._backoff, LONGEST_WAIT)
 
 
 def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Control:
@@ -209,8 +213,8 @@ def check_run(
         raise InputError(f"{caller}: controller: expected {wanted}, got {_shown(controller)}")
 
 
-def _shown(given: object) -> str:
-    return f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
+def _shown(value: object) -> str:
+    return f"the class {value.__name__} itself" if isinstance(value, type) else type(value).__name__
 
 
 def warn_of_failures(status: Tensor, caller: str, so: str) -> None:

@@ -122,31 +122,33 @@ def unroll(
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
     bar = progress_bar(steps, state.batch) if progress else None
-    at = _StepsEnd(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
-    parts: list[_Steps] = []
-    take = partial(_taken, model, integrator, schedule, controller, observe)
+    reached = _StepsEnd(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
+    all_steps: list[_Steps] = []
+    take = partial(_steps_in_turn, model, integrator, schedule, controller, observe)
     if checkpoint_every is not None and torch.is_grad_enabled():
         modules = [module for module in (model, controller) if isinstance(module, nn.Module)]
         take = partial(_checkpointed, take, modules)
-    together = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
-    courses, first = Courses(model, integrator, schedule), 0
+    in_courses = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
+    courses, steps_done = Courses(model, integrator, schedule), 0
     try:
-        while first < steps:
-            taken = _taken_together(courses, steps - first, at) if together else None
-            part, at = taken or take(min(checkpoint_every or 1, steps - first), at)
-            count = len(part.q)
-            parts.append(part)
-            if throw and bool((at.status != Status.CONVERGED).any()):
-                which = f"step {first + 1}" if count == 1 else f"one of steps {first + 1} to {first + count}"
-                raise SimulationError.from_status(at.status, f"unroll: {which} of {steps}")
-            first += count
+        while steps_done < steps:
+            course_steps = _steps_of_course(courses, steps - steps_done, reached) if in_courses else None
+            some_steps, reached = course_steps or take(min(checkpoint_every or 1, steps - steps_done), reached)
+            count = len(some_steps.q)
+            all_steps.append(some_steps)
+            if throw and bool((reached.status != Status.CONVERGED).any()):
+                failed_steps = (
+                    f"step {steps_done + 1}" if count == 1 else f"one of steps {steps_done + 1} to {steps_done + count}"
+                )
+                raise SimulationError.from_status(reached.status, f"unroll: {failed_steps} of {steps}")
+            steps_done += count
             if bar is not None:
                 bar.update(count)
     finally:
         if bar is not None:
             bar.close()
-    warn_of_failures(at.status, "unroll", "and what is differentiated is that state")
-    return _joined(model, state, parts, at)
+    warn_of_failures(reached.status, "unroll", "and what is differentiated is that state")
+    return _unrolled(model, state, all_steps, reached)
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class _StepsEnd(Generic[S]):
         return [*self.state.fields(), *self.memory.values()]
 
 
-def _taken(
+def _steps_in_turn(
     model: M,
     integrator: Stepper[M, S],
     schedule: Callable[[Tensor, M], Control] | None,
@@ -188,18 +190,18 @@ def _taken(
     state, memory, status = at.state, at.memory, at.status
     q, velocity, iterations, observed = [], [], [], []
     for _ in range(count):
-        given = scheduled(model, state, integrator, schedule)
-        control, after = answered(controller, state, memory, given, model)
+        scheduled_control = scheduled(model, state, integrator, schedule)
+        control, memory_after = answered(controller, state, memory, scheduled_control, model)
         before = state
         state, info = integrator.step(model, before, control, status == Status.CONVERGED)
         status = torch.where(status == Status.CONVERGED, info.status, status)
         observed.append({} if observe is None else _checked(observe(before, state, control), state.batch))
-        memory = kept(memory, after, status == Status.CONVERGED)
+        memory = kept(memory, memory_after, status == Status.CONVERGED)
         q.append(state.q)
         velocity.append(state.velocity)
         iterations.append(info.iterations)
-    seen = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
-    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), seen)
+    stacked_observations = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
+    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), stacked_observations)
     return steps, _StepsEnd(state, memory, status)
 
 
@@ -219,13 +221,13 @@ def _checkpointed(
     return checkpoint(steps, use_reentrant=False)
 
 
-def _tensors_of_steps(found: tuple[_Steps, _StepsEnd[S]]) -> list[Tensor]:
+def _tensors_of_steps(steps_and_end: tuple[_Steps, _StepsEnd[S]]) -> list[Tensor]:
     """Return the tensors of some steps and of their end through which gradients may pass."""
-    steps, reached = found
+    steps, reached = steps_and_end
     return [steps.q, steps.velocity, *steps.observed.values(), *reached.tensors()]
 
 
-def _taken_together(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tuple[_Steps, _StepsEnd[S]] | None:
+def _steps_of_course(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tuple[_Steps, _StepsEnd[S]] | None:
     """Return at most `most` steps as a course, one node to autograd; None where the next step has to go alone."""
     course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
     if course is None:
@@ -250,15 +252,15 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
     return values
 
 
-def _joined(model: Robots, initial: S, parts: Sequence[_Steps], end: _StepsEnd[S]) -> Unrolled[S]:
+def _unrolled(model: Robots, initial: S, all_steps: Sequence[_Steps], end: _StepsEnd[S]) -> Unrolled[S]:
     """Return the result of `unroll`: the initial state, then the steps of all parts one after the other."""
     return Unrolled(
-        torch.cat([initial.q[None], *(part.q for part in parts)]),
-        torch.cat([initial.velocity[None], *(part.velocity for part in parts)]),
+        torch.cat([initial.q[None], *(steps.q for steps in all_steps)]),
+        torch.cat([initial.velocity[None], *(steps.velocity for steps in all_steps)]),
         end.state,
         end.status,
-        torch.cat([part.iterations for part in parts]),
+        torch.cat([steps.iterations for steps in all_steps]),
         end.memory,
-        {name: torch.cat([part.observed[name] for part in parts]) for name in parts[0].observed},
+        {name: torch.cat([steps.observed[name] for steps in all_steps]) for name in all_steps[0].observed},
         model.points if isinstance(model, ReducedModel) else None,
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.rounds import Steps, TriedSteps, plain_round, sorted_out, steps_taken
+from torchdismech.solve.rounds import Steps, TriedSteps, accepted_or_shortened, plain_round, steps_taken
 from torchdismech.solve.search import RUNNING, DividingSearch, NewtonOptions, Root, System
 from torchdismech.solve.trial import tried
 
@@ -69,18 +69,18 @@ class _NextSteps(NamedTuple):
     direction : (B, m) these steps, whole.
     fraction : (B,) fraction of its step that each row tries next; None: all rows try the whole step.
     indefinite : (B,) rows whose matrix is known not to be positive definite; None: none is.
-    renew : whether some running row needs a new factorization and Newton step.
-    repairs : whether some running row needs a repaired step: `indefinite`, and not `solved`.
+    needs_newton_steps : whether some running row needs a new factorization and Newton step.
+    needs_repaired_steps : whether some running row needs a repaired step: `indefinite`, and not `solved`.
     """
 
     solved: Tensor
     direction: Tensor
     fraction: Tensor | None = None
     indefinite: Tensor | None = None
-    renew: bool = True
-    repairs: bool = False
+    needs_newton_steps: bool = True
+    needs_repaired_steps: bool = False
 
-    def anew(self) -> _NextSteps:
+    def after_moving(self) -> _NextSteps:
         """Return the next steps after all rows have moved: whole Newton steps, not found yet."""
         return _NextSteps(self.solved, self.direction)
 
@@ -88,12 +88,23 @@ class _NextSteps(NamedTuple):
         """Return the next steps of the rows with indices (R,); their Newton steps will be computed again."""
         fraction = None if self.fraction is None else self.fraction[rows]
         indefinite = None if self.indefinite is None else self.indefinite[rows]
-        return _NextSteps(self.solved[rows], self.direction[rows], fraction, indefinite, repairs=self.repairs)
+        return _NextSteps(
+            self.solved[rows],
+            self.direction[rows],
+            fraction,
+            indefinite,
+            needs_repaired_steps=self.needs_repaired_steps,
+        )
 
     @property
-    def all_anew(self) -> bool:
+    def all_new_newton_steps(self) -> bool:
         """Whether all running rows try a whole, new Newton step next."""
-        return self.renew and not self.repairs and self.fraction is None and self.indefinite is None
+        return (
+            self.needs_newton_steps
+            and not self.needs_repaired_steps
+            and self.fraction is None
+            and self.indefinite is None
+        )
 
     def whole(self) -> Tensor | None:
         """Return the rows (B,) that try their whole step, Newton or repaired; None: all."""
@@ -124,7 +135,7 @@ class _LineSearch(DividingSearch):
 
     def __init__(self, system: System, at: Progress, options: NewtonOptions):
         self.system, self.options, self.solver = system, options, options.solver
-        self._go_on_from(at)
+        self._set_progress(at)
         self.steps = _NextSteps(torch.zeros_like(at.status, dtype=torch.bool), torch.zeros_like(at.x))
         self.ends_next = False
 
@@ -133,7 +144,7 @@ class _LineSearch(DividingSearch):
         """The present state of the search, as tensors."""
         return Progress.of(self.at, self.status, self.iterations, self.length, self.tolerance, self.short)
 
-    def _go_on_from(self, progress: Progress) -> None:
+    def _set_progress(self, progress: Progress) -> None:
         self.at, self.status, self.iterations = progress.iterate, progress.status, progress.iterations
         self.length, self.tolerance, self.short = progress.length, progress.noise, progress.short
 
@@ -158,18 +169,18 @@ class _LineSearch(DividingSearch):
         None, with the search unchanged, where there is no recording of such a round, or where the whole step is not to
         be taken in every row; `_tried_steps` then takes the round.
         """
-        recorded = self.system.recording(plain_round)
-        if recorded is None or not self.steps.all_anew or self.system.descending:
+        recorded_round = self.system.recording(plain_round)
+        if recorded_round is None or not self.steps.all_new_newton_steps or self.system.descending:
             return None
-        after, flags = recorded(self.system, self.progress, self.options, with_matrix=not self.ends_next)
+        after, flags = recorded_round(self.system, self.progress, self.options, with_matrix=not self.ends_next)
         bad, more, unconverged, far = flags.tolist()
         if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
-            after, flags = recorded(self.system, self.progress, self.options)
+            after, flags = recorded_round(self.system, self.progress, self.options)
             bad, more, _, far = flags.tolist()
         if bad:
             return None
-        self._go_on_from(after)
-        self.ends_next, self.steps = not far, self.steps.anew()
+        self._set_progress(after)
+        self.ends_next, self.steps = not far, self.steps.after_moving()
         return more
 
     def _tried_steps(self) -> bool:
@@ -177,27 +188,27 @@ class _LineSearch(DividingSearch):
         at, options, active = self.progress, self.options, self.status == RUNNING
         potential, begun = self.system.potential(at.x), self.steps.whole_newton()
         descends = potential is not None
-        if self.steps.renew:
-            self._find_directions(active)
-        if self.steps.repairs:
-            self._repair(active, descends)
+        if self.steps.needs_newton_steps:
+            self._find_newton_steps(active)
+        if self.steps.needs_repaired_steps:
+            self._find_repaired_steps(active, descends)
         if descends:
             self._shorten_directions()
         steps = self._steps(active, begun, descends)
-        taken = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
+        outcome = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
         # in a round whose steps are all accepted this is the only transfer that the host waits for
-        bad, more, unconverged, far = taken.flags.tolist()
+        bad, more, unconverged, far = outcome.flags.tolist()
         if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
-            taken = steps_taken(self.system, at, options, steps)
-            bad, more, _, far = taken.flags.tolist()
+            outcome = steps_taken(self.system, at, options, steps)
+            bad, more, _, far = outcome.flags.tolist()
         if potential is not None and options.line_search:
-            taken = taken._replace(good=active & steps.solved & self._descended(taken, potential))
-            bad = bool((active & ~taken.good).any())
+            outcome = outcome._replace(good=active & steps.solved & self._descended(outcome, potential))
+            bad = bool((active & ~outcome.good).any())
         if bad:
             self.ends_next = False
-            return self._sort_out(taken, by_norm=not descends)
-        self._go_on_from(taken.after)
-        self.ends_next, self.steps = not far, self.steps.anew()
+            return self._accept_or_shorten(outcome, by_norm=not descends)
+        self._set_progress(outcome.after)
+        self.ends_next, self.steps = not far, self.steps.after_moving()
         return more
 
     def _steps(self, active: Tensor, begun: Tensor | None, descends: bool) -> Steps:
@@ -209,21 +220,21 @@ class _LineSearch(DividingSearch):
         begun : (B,) rows that try a whole Newton step, which counts as an iteration; None: all.
         descends : whether steps descend a potential, so that indefinite matrices are shifted.
         """
-        following = self.steps
-        indefinite = torch.zeros_like(active) if following.indefinite is None else following.indefinite
+        next_steps = self.steps
+        indefinite = torch.zeros_like(active) if next_steps.indefinite is None else next_steps.indefinite
         # an indefinite matrix that is not shifted gives an exact Newton step, whose length tells how near the root is
         exact = self.solver.solves_indefinite and not descends
         return Steps(
-            following.direction,
-            following.solved,
+            next_steps.direction,
+            next_steps.solved,
             self.factor,
             indefinite,
             active if begun is None else active & begun,
-            following.fraction,
-            following.whole() if exact else following.whole_newton(),
+            next_steps.fraction,
+            next_steps.whole() if exact else next_steps.whole_newton(),
         )
 
-    def _find_directions(self, active: Tensor) -> None:
+    def _find_newton_steps(self, active: Tensor) -> None:
         """Factor the matrices and find the Newton steps; rows known to be indefinite keep the step that they have."""
         steps = self.steps
         rows = active if steps.indefinite is None else active & ~steps.indefinite
@@ -235,7 +246,7 @@ class _LineSearch(DividingSearch):
             solved = solved | (steps.solved & steps.indefinite)
         self.steps = steps._replace(solved=solved, direction=direction)
 
-    def _repair(self, active: Tensor, descend: bool) -> None:
+    def _find_repaired_steps(self, active: Tensor, descend: bool) -> None:
         """Find steps for the running rows whose matrix is not positive definite and that have no step yet.
 
         Without a potential the exact Newton direction of the indefinite matrix is right, because it reduces the
@@ -244,14 +255,14 @@ class _LineSearch(DividingSearch):
         """
         steps = self.steps
         assert steps.indefinite is not None
-        lost = active & steps.indefinite & ~steps.solved
+        unrepaired = active & steps.indefinite & ~steps.solved
         if not descend and self.solver.solves_indefinite:
-            factor = self.solver.factor(self.at.values, rows=lost, indefinite=True)
+            factor = self.solver.factor(self.at.values, rows=unrepaired, indefinite=True)
         else:
-            factor = shifted_factor(self.solver, self.at.values, self.options.weight, lost)
-        found = factor.solve(-self.at.residual)
-        repaired = lost & factor.ok
-        direction = torch.where(repaired[:, None], found, steps.direction)
+            factor = shifted_factor(self.solver, self.at.values, self.options.weight, unrepaired)
+        repaired_direction = factor.solve(-self.at.residual)
+        repaired = unrepaired & factor.ok
+        direction = torch.where(repaired[:, None], repaired_direction, steps.direction)
         self.steps = steps._replace(solved=steps.solved | repaired, direction=direction)
 
     def _shorten_directions(self) -> None:
@@ -260,7 +271,7 @@ class _LineSearch(DividingSearch):
         farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
         self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))
 
-    def _sort_out(self, taken: TriedSteps, by_norm: bool) -> bool:
+    def _accept_or_shorten(self, outcome: TriedSteps, by_norm: bool) -> bool:
         """Accept the good steps and shorten or end the other rows; return whether some row still runs.
 
         Parameters
@@ -268,18 +279,20 @@ class _LineSearch(DividingSearch):
         by_norm : whether steps are judged by the residual's norm, and not by a potential.
         """
         options = self.options if by_norm else dataclasses.replace(self.options, shortest=SHORTEST_DESCENT)
-        after, fraction, refused = sorted_out(taken, self.progress, options, by_norm)
-        indefinite = taken.steps.indefinite
-        self._go_on_from(after)
+        after, fraction, refused = accepted_or_shortened(outcome, self.progress, options, by_norm)
+        indefinite = outcome.steps.indefinite
+        self._set_progress(after)
         self.status = torch.where(refused & indefinite, int(Status.SINGULAR), after.status)
         running = self.status == RUNNING
         flags = [running.any(), (running & (fraction == 1)).any(), (running & refused).any()]
-        more, renew, repairs = torch.stack(flags).tolist()
+        more, needs_newton_steps, needs_repaired_steps = torch.stack(flags).tolist()
         indefinite = refused | (indefinite & (fraction < 1))  # rows that moved have a new matrix, which may be definite
-        self.steps = _NextSteps(self.steps.solved, self.steps.direction, fraction, indefinite, renew, repairs)
+        self.steps = _NextSteps(
+            self.steps.solved, self.steps.direction, fraction, indefinite, needs_newton_steps, needs_repaired_steps
+        )
         return more
 
-    def _descended(self, taken: TriedSteps, potential: Tensor) -> Tensor:
+    def _descended(self, outcome: TriedSteps, potential: Tensor) -> Tensor:
         """Return the rows (B,) whose step decreased the potential sufficiently (Armijo's condition).
 
         Where rounding hides the decrease, or the residual is within its noise, a step that is good by the residual's
@@ -290,9 +303,9 @@ class _LineSearch(DividingSearch):
         potential : (B,) before the steps.
         """
         fraction, slope = self.steps.fraction, (self.at.residual * self.steps.direction).sum(1)
-        least = ENOUGH * slope if fraction is None else ENOUGH * fraction * slope
-        norm, there = taken.after.norm, self.system.potential(taken.after.x)
-        assert there is not None
+        required = ENOUGH * slope if fraction is None else ENOUGH * fraction * slope
+        norm, potential_after = outcome.after.norm, self.system.potential(outcome.after.x)
+        assert potential_after is not None
         # near a minimum, where rounding hides changes of the potential, the norm of the residual is the sharper test
-        near = (-slope < HIDDEN * (potential.abs() + TINY)) | (norm <= self.tolerance)
-        return ((there <= potential + least) | (taken.good & near)) & torch.isfinite(norm)
+        hidden = (-slope < HIDDEN * (potential.abs() + TINY)) | (norm <= self.tolerance)
+        return ((potential_after <= potential + required) | (outcome.good & hidden)) & torch.isfinite(norm)

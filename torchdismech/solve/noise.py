@@ -83,26 +83,26 @@ def lengths(step: Tensor, weight: Tensor) -> Tensor:
     return weighted_norms(step, weight.reciprocal())
 
 
-def settled(found: Tensor, length: Tensor, before: Tensor, noise: Tensor, short: Tensor) -> Tensor:
+def settled(norm: Tensor, length: Tensor, before: Tensor, noise: Tensor, short: Tensor) -> Tensor:
     """Return the rows (B,) that are as near the root as rounding permits, by the three rules of this module.
 
     Parameters
     ----------
-    found : (B,) norm of the residual after a step.
+    norm : (B,) norm of the residual after a step.
     length, before : (B,) length of this step and of the one before; infinite where there was none.
     noise : (B,) norm up to which a residual may be rounding noise.
     short : (B,) see `short_length`.
     """
     stays = negligible(torch.maximum(length, before), short) & ~(length < 0.5 * before)
-    return (found <= noise) & ((length <= short) | (next_length(length, before) <= LEFT * short) | stays)
+    return (norm <= noise) & ((length <= short) | (next_length(length, before) <= LEFT * short) | stays)
 
 
-def settled_where_steps_creep(found: Tensor, length: Tensor, noise: Tensor, short: Tensor) -> Tensor:
+def settled_where_steps_creep(norm: Tensor, length: Tensor, noise: Tensor, short: Tensor) -> Tensor:
     """Return the rows (B,) at the root up to rounding where steps may creep: those that took a far shorter step.
 
     Parameters as for `settled`.
     """
-    return (found <= noise) & (length <= FAR_SHORTER * short)
+    return (norm <= noise) & (length <= FAR_SHORTER * short)
 
 
 def negligible(length: Tensor, short: Tensor) -> Tensor:

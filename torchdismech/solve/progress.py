@@ -26,7 +26,7 @@ class Progress(NamedTuple):
         did, or none.
     noise : (B,) norm of the residual up to which a row counts as solved after a short step: the rounding noise, or the
         tolerance where that is larger. The noise is that at the first iterate, or at the last one with
-        `NewtonOptions.unbounded`.
+        `NewtonOptions.noise_at_each_iterate`.
     short : (B,) length up to which a step is short, see `short_length`.
     """
 
@@ -105,11 +105,11 @@ def _first_trial(system: System, x: Tensor, options: NewtonOptions) -> Trial:
 
     Code compiled for the trials of steps is used here, too: it gets a step of zeros, which no row takes.
     """
-    found_by, tolerance = system.compiled(tried), options.tolerance
+    judge, tolerance = system.compiled(tried), options.tolerance
     # each argument is a separate tensor: code compiled for one tensor in several places would not fit later steps
     no_row, none_spent = torch.zeros(2, len(x), dtype=torch.bool, device=x.device)
     status = torch.full_like(tolerance, RUNNING, dtype=torch.long)
     unknown, before, noise, short = torch.full((4, len(x)), torch.inf, dtype=x.dtype, device=x.device)
-    step = None if found_by is tried else torch.zeros_like(x)
+    step = None if judge is tried else torch.zeros_like(x)
     move = Move(x, unknown, step, no_row, status, none_spent, tolerance, before, noise, short)
-    return found_by(system, move, Measure.of(options), with_matrix=True, with_noise=True)
+    return judge(system, move, Measure.of(options), with_matrix=True, with_noise=True)

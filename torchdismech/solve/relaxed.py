@@ -51,7 +51,7 @@ class _RelaxedSearch(DividingSearch):
 
     def __init__(self, system: System, options: NewtonOptions, inertia: Tensor, at: Iterate, status: Tensor):
         self.system, self.options, self.inertia, self.at, self.status = system, options, inertia, at, status
-        self.tolerance = options.at_noise(at.x, at.values).tolerance
+        self.tolerance = options.with_tolerance_above_noise(at.x, at.values).tolerance
         self.length, self.short = torch.full_like(at.norm, torch.inf), short_length(system, at.x)
         self.iterations = torch.zeros_like(status)
         self.relaxation = torch.ones_like(at.norm)
@@ -86,8 +86,8 @@ class _RelaxedSearch(DividingSearch):
         self.relaxation = torch.where(active, self.relaxation * change, self.relaxation)
         self.at = at.merged(trial, good)
         self.iterations = self.iterations + active
-        if self.options.unbounded:
-            self.tolerance = self.options.at_noise(self.at.x, self.at.values).tolerance
+        if self.options.noise_at_each_iterate:
+            self.tolerance = self.options.with_tolerance_above_noise(self.at.x, self.at.values).tolerance
         length = torch.where(good, lengths(step, self.options.weight), torch.inf)
         near = active & good & settled(self.at.norm, length, self.length, self.tolerance, self.short)
         self.length = length

@@ -1,7 +1,7 @@
 """Rounds of Newton's method as functions of tensors, which run directly or inside recordings.
 
 A round tries the step of each row, or a part of it (`steps_taken`). If the step of some row is no good one, the rows
-are treated one by one (`sorted_out`): each takes its step, tries a shorter part next, or ends.
+are treated one by one (`accepted_or_shortened`): each takes its step, tries a shorter part next, or ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = [
     "Steps",
     "TriedSteps",
     "plain_round",
-    "sorted_out",
+    "accepted_or_shortened",
     "steps_taken",
     "tried_steps",
 ]
@@ -42,7 +42,7 @@ class Steps(NamedTuple):
     indefinite : (B,) rows whose matrix is known to be indefinite.
     begun : (B,) running rows that try a new, whole Newton step, which counts as an iteration.
     fraction : (B,) fraction of its step that each row tries; None: all rows try the whole step.
-    telling : (B,) rows whose step length tells how near the root is, as that of a whole Newton step does; None: all.
+    exact : (B,) rows whose step length tells how near the root is, as that of a whole Newton step does; None: all.
     """
 
     direction: Tensor
@@ -51,7 +51,7 @@ class Steps(NamedTuple):
     indefinite: Tensor
     begun: Tensor
     fraction: Tensor | None = None
-    telling: Tensor | None = None
+    exact: Tensor | None = None
 
     @property
     def tried(self) -> Tensor:
@@ -121,25 +121,26 @@ def steps_taken(
     with_matrix : whether to evaluate the matrix at the new iterates; if not, `after.values` are still those of `at`.
     """
     short = at.short
-    if steps.telling is not None:
-        short = torch.where(steps.telling, short, _rounding_of_parts(short))
+    if steps.exact is not None:
+        short = torch.where(steps.exact, short, _rounding_of_parts(short))
     iterations = at.iterations + steps.begun
     spent = iterations >= options.max_iterations
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
     move = Move(at.x, at.norm, steps.tried, steps.solved, *of_rows)
-    found_by = system.compiled(tried)
-    with_noise = with_matrix and (options.unbounded or found_by is not tried)  # compiled code always computes it
-    trial = found_by(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
+    judge = system.compiled(tried)
+    # compiled code always computes it
+    with_noise = with_matrix and (options.noise_at_each_iterate or judge is not tried)
+    trial = judge(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     values = at.values if trial.values is None else trial.values
-    there = Iterate(trial.x, trial.residual, values, trial.norm)
+    iterate = Iterate(trial.x, trial.residual, values, trial.norm)
     noise = _noise_after(trial, at.noise, options)
-    of_newtons = trial.length if steps.telling is None else torch.where(steps.telling, trial.length, torch.inf)
-    after = Progress.of(there, trial.status, iterations, of_newtons, noise, at.short)
+    newton_length = trial.length if steps.exact is None else torch.where(steps.exact, trial.length, torch.inf)
+    after = Progress.of(iterate, trial.status, iterations, newton_length, noise, at.short)
     return TriedSteps(steps, after, trial.flags, trial.good, trial.length)
 
 
-def sorted_out(
-    taken: TriedSteps, at: Progress, options: NewtonOptions, by_norm: bool = True
+def accepted_or_shortened(
+    round_outcome: TriedSteps, at: Progress, options: NewtonOptions, by_norm: bool = True
 ) -> tuple[Progress, Tensor, Tensor]:
     """Return the state of a search after a round in which some steps are no good ones, and the next fractions.
 
@@ -149,7 +150,7 @@ def sorted_out(
 
     Parameters
     ----------
-    taken : outcome of the round, with the matrices at the new iterates.
+    round_outcome : of the round, with the matrices at the new iterates.
     at : state of the search before the round.
     by_norm : whether steps are judged by the residual's norm; only then can a correction accept a step.
 
@@ -159,29 +160,29 @@ def sorted_out(
     fraction : (B,) fraction of its step that each row tries next; 1 where that is a new step.
     refused : (B,) rows that ran and had no step.
     """
-    steps, after, active = taken.steps, taken.after, at.status == RUNNING
-    going, refused = active & steps.solved, active & ~steps.solved
-    fraction, length = torch.ones_like(at.norm), taken.length
+    steps, after, active = round_outcome.steps, round_outcome.after, at.status == RUNNING
+    stepped, refused = active & steps.solved, active & ~steps.solved
+    fraction, length = torch.ones_like(at.norm), round_outcome.length
     if steps.fraction is not None:
         fraction, length = steps.fraction, lengths(steps.direction, options.weight)
     may_be_rounding = negligible(length, at.short)
-    good, excused = taken.good, torch.zeros_like(going)
-    if options.unbounded:
-        excused = going & ~good & _within_noise(after.norm, at.noise, after.noise, may_be_rounding)
-        good = good | excused
+    good, within_noise = round_outcome.good, torch.zeros_like(stepped)
+    if options.noise_at_each_iterate:
+        within_noise = stepped & ~good & _within_noise(after.norm, at.noise, after.noise, may_be_rounding)
+        good = good | within_noise
     if by_norm:  # except with indefinite matrices: their corrections do not tell how near the root is
         nearer = _corrected_less(steps.factor, after.residual, after.norm, length, fraction, options.weight)
-        good = good | (going & ~steps.indefinite & nearer)
-    failed = going & ~good
-    shorter, out = _parts_next(fraction, failed, options.shortest)
+        good = good | (stepped & ~steps.indefinite & nearer)
+    failed = stepped & ~good
+    shorter, given_up = _parts_next(fraction, failed, options.shortest)
     ended = _status_of_given_up(at.norm, at.noise, after.iterations, may_be_rounding)
-    stays = at._replace(
-        status=torch.where(out, ended, at.status),
+    kept = at._replace(
+        status=torch.where(given_up, ended, at.status),
         iterations=after.iterations,
         length=torch.where(refused, at.length, after.length),
     )
-    after = after._replace(status=torch.where(excused, int(Status.CONVERGED), after.status))
-    return after.merged(stays, failed | refused), torch.where(failed & ~out, shorter, 1.0), refused
+    after = after._replace(status=torch.where(within_noise, int(Status.CONVERGED), after.status))
+    return after.merged(kept, failed | refused), torch.where(failed & ~given_up, shorter, 1.0), refused
 
 
 def _corrected_less(
@@ -211,23 +212,24 @@ def _rounding_of_parts(short: Tensor) -> Tensor:
 def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
     """Return `Progress.noise` (B,) after a trial.
 
-    That is the noise at the new iterate with `unbounded`, where the trial has computed it; else `noise`, that before.
+    That is the noise at the new iterate with `noise_at_each_iterate`, where the trial has computed it; else `noise`,
+    that before.
     """
-    if not options.unbounded or trial.noise is None:
+    if not options.noise_at_each_iterate or trial.noise is None:
         return noise
     return torch.maximum(options.tolerance, trial.noise)
 
 
-def _within_noise(found: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
+def _within_noise(norm: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
     """Return the rows (B,) whose residual is rounding noise at both ends of a step that may itself be rounding.
 
     Parameters
     ----------
-    found : (B,) norm of the residual after the step.
+    norm : (B,) norm of the residual after the step.
     before, after : (B,) noise at the two ends of the step.
     may_be_rounding : (B,) rows whose step may be rounding.
     """
-    return (found <= torch.minimum(before, after)) & may_be_rounding
+    return (norm <= torch.minimum(before, after)) & may_be_rounding
 
 
 def _parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tensor, Tensor]:

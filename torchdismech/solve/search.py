@@ -106,8 +106,8 @@ class NewtonOptions:
     line_search : False takes every Newton step whole.
     shortest : fraction of a step below which the line search gives up. With 1 or more no parts are tried: a row fails
         as soon as its whole step is rejected.
-    unbounded : whether the matrix may be larger at the first iterate than at the root by any factor, as with a barrier.
-        The rounding noise is then estimated at each iterate instead of once, at the first.
+    noise_at_each_iterate : whether the rounding noise is estimated at each iterate instead of once, at the first. That
+        is for matrices that may be larger at the first iterate than at the root by any factor, as with a barrier.
     """
 
     solver: Any
@@ -116,7 +116,7 @@ class NewtonOptions:
     max_iterations: int
     line_search: bool = True
     shortest: float = SHORTEST
-    unbounded: bool = False
+    noise_at_each_iterate: bool = False
 
     def rows(self, rows: Tensor, solver: Any) -> NewtonOptions:
         """Return the options of the rows with indices (R,), with a solver for a batch of that size."""
@@ -126,7 +126,7 @@ class NewtonOptions:
         """Return the options with another tolerance (B,)."""
         return dataclasses.replace(self, tolerance=tolerance)
 
-    def at_noise(self, x: Tensor, values: Tensor) -> NewtonOptions:
+    def with_tolerance_above_noise(self, x: Tensor, values: Tensor) -> NewtonOptions:
         """Return the options with the tolerance raised to the rounding noise at x (B, m) where that is larger.
 
         Parameters

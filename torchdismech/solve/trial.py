@@ -61,12 +61,12 @@ class Measure(NamedTuple):
     weight: Tensor
     diagonal: Tensor
     line_search: bool
-    unbounded: bool
+    noise_at_each_iterate: bool
 
     @classmethod
     def of(cls, options: NewtonOptions) -> Measure:
         """Return the measure of a search with these options."""
-        return cls(options.weight, options.diagonal, options.line_search, options.unbounded)
+        return cls(options.weight, options.diagonal, options.line_search, options.noise_at_each_iterate)
 
 
 class Trial(NamedTuple):
@@ -100,8 +100,9 @@ def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_
     """Take a step in the rows that run and have one (`solved`), and judge it by the norm of the residual.
 
     The rounding noise is needed at the first iterate only, but compiled code is the same for all iterates and always
-    computes it. With `unbounded` every iterate has its own noise, and the smaller one of both ends of the step counts.
-    As the noise is computed from the matrix, a trial without it then accepts a row as solved by its tolerance alone.
+    computes it. With `noise_at_each_iterate` every iterate has its own noise, and the smaller one of both ends of the
+    step counts. As the noise is computed from the matrix, a trial without it then accepts a row as solved by its
+    tolerance alone.
 
     Parameters
     ----------
@@ -113,31 +114,33 @@ def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_
         going = ((status == RUNNING) & solved)[:, None]
         x = torch.where(going, system.advanced(x, torch.where(going, step, 0.0)), x)
     residual, values = system.residual_and_matrix(x) if with_matrix else (system.residual(x), None)
-    own_noise, enough = None, noise
-    if values is not None and (with_noise or measure.unbounded):
-        own_noise = rounding_noise(x, values, measure.diagonal, measure.weight)
-    if measure.unbounded:
-        noise = noise if own_noise is None else torch.minimum(noise, own_noise)
-        enough = tolerance if own_noise is None else noise
-    found = weighted_norms(residual, measure.weight)
-    length = torch.full_like(found, torch.inf) if step is None else lengths(step, measure.weight)
-    rows = (row.to(found.dtype) for row in (status, solved, spent))
-    judge = _JUDGED[measure.line_search, measure.unbounded].of_columns
-    judgement = judge(found, norm, length, before, tolerance, noise, enough, short, *rows)
+    noise_after, least_noise = None, noise
+    if values is not None and (with_noise or measure.noise_at_each_iterate):
+        noise_after = rounding_noise(x, values, measure.diagonal, measure.weight)
+    if measure.noise_at_each_iterate:
+        noise = noise if noise_after is None else torch.minimum(noise, noise_after)
+        least_noise = tolerance if noise_after is None else noise
+    norm_after = weighted_norms(residual, measure.weight)
+    length = torch.full_like(norm_after, torch.inf) if step is None else lengths(step, measure.weight)
+    rows = (row.to(norm_after.dtype) for row in (status, solved, spent))
+    judge = _JUDGED[measure.line_search, measure.noise_at_each_iterate].of_columns
+    judgement = judge(norm_after, norm, length, before, tolerance, noise, least_noise, short, *rows)
     good, ended, *flags = judgement.split([1, 1, 4])
-    return Trial(x, residual, values, found, length, own_noise, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0)
+    return Trial(
+        x, residual, values, norm_after, length, noise_after, good[0] > 0, ended[0].long(), flags[0].amax(1) > 0
+    )
 
 
 def _judged(
     line_search: bool,
-    unbounded: bool,
-    found: Tensor,
+    noise_at_each_iterate: bool,
+    norm_after: Tensor,
     norm: Tensor,
     length: Tensor,
     before: Tensor,
     tolerance: Tensor,
     noise: Tensor,
-    enough: Tensor,
+    least_noise: Tensor,
     short: Tensor,
     *rows: Tensor,
 ) -> list[Tensor]:
@@ -147,38 +150,40 @@ def _judged(
 
     Parameters
     ----------
-    line_search, unbounded : as of `NewtonOptions`.
-    found, norm : norm of the residual after the step, and before it.
+    line_search, noise_at_each_iterate : as of `NewtonOptions`.
+    norm_after, norm : norm of the residual after the step, and before it.
     length, before : length of the step, and of the whole Newton step before it.
     tolerance, noise, short : see `Move`.
-    enough : noise within which rows may count as solved.
+    least_noise : noise within which rows may count as solved.
     rows : status; whether rows are solved and whether they are spent (not 0), see `Move`.
     """
     status, solved, spent = rows
-    finite, active = found < torch.inf, status == RUNNING  # all comparisons with NaN are False
-    if unbounded:
-        near, hidden = (settled_where_steps_creep(found, length, level, short) for level in (enough, noise))
+    finite, active = norm_after < torch.inf, status == RUNNING  # all comparisons with NaN are False
+    if noise_at_each_iterate:
+        at_root, within_noise = (
+            settled_where_steps_creep(norm_after, length, level, short) for level in (least_noise, noise)
+        )
     else:
-        near, hidden = settled(found, length, before, enough, short), found <= noise
-    within = (found <= tolerance) | near
+        at_root, within_noise = settled(norm_after, length, before, least_noise, short), norm_after <= noise
+    within = (norm_after <= tolerance) | at_root
     good = active & (solved > 0) & finite
     if line_search:
-        good = good & (within | hidden | (found < norm))
+        good = good & (within | within_noise | (norm_after < norm))
     unsolved = active & ~within
     more = unsolved & ~(spent > 0)
     ended = torch.where(active & within, int(Status.CONVERGED), status)
     ended = torch.where(unsolved, torch.where(spent > 0, int(Status.MAX_ITERATIONS), status), ended)
     ended = torch.where(unsolved & ~finite, int(Status.NOT_FINITE), ended)
-    # as Newton's method converges quadratically, the next norm is about found * (found / norm)^2
+    # as Newton's method converges quadratically, the next norm is about norm_after * (norm_after / norm)^2
     next_short = (length <= NEAR * short) | (next_length(length, before) <= short)
-    ends = found**3 <= tolerance * norm**2
-    if not unbounded:  # with `unbounded` the next round needs its matrix to find the noise
-        ends = ends | ((found <= noise) & next_short)
+    ends = norm_after**3 <= tolerance * norm**2
+    if not noise_at_each_iterate:  # with `noise_at_each_iterate` the next round needs its matrix to find the noise
+        ends = ends | ((norm_after <= noise) & next_short)
     far = more & ~ends
-    one, zero = torch.ones_like(found), torch.zeros_like(found)
+    one, zero = torch.ones_like(norm_after), torch.zeros_like(norm_after)
     flags = [torch.where(flag, one, zero) for flag in (good, active & ~good, more, unsolved, far)]
     return [flags[0], ended, *flags[1:]]
 
 
-KINDS = ((False, False), (False, True), (True, False), (True, True))  # (line_search, unbounded)
+KINDS = ((False, False), (False, True), (True, False), (True, True))  # (line_search, noise_at_each_iterate)
 _JUDGED = {kind: Fused(partial(_judged, *kind), "Newton's rows") for kind in KINDS}

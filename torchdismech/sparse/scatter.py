@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.fused import compiled_code_takes, watched
+from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import Unavailable, function_of, in_threads, taping
 from torchdismech.native.gpu import Kernels, kernels
 
@@ -176,12 +176,12 @@ class Scatter(nn.Module):
 
     def forward(self, source: Tensor) -> Tensor:
         """Return the sums (number of targets, B) of contributions (number of sources, B)."""
-        if not compiled_code_takes(source):
+        if not compiled_code_accepts(source):
             matrices = (*self._stored("matrix"), *self._stored("transposed"))
             if taping():
                 return _TapedSums.apply(source, *matrices)
             return torch.ops.torchdismech.row_sums(*matrices, source)
-        sums = torch.ops.torchdismech.sums if watched() else _sums
+        sums = torch.ops.torchdismech.sums if traced() else _sums
         return sums(*self._stored("matrix"), self.shape[1], source)
 
     def subtract(self, target: Tensor, gain: float | Tensor, source: Tensor) -> None:
@@ -192,7 +192,7 @@ class Scatter(nn.Module):
         gain : one number, as a float or a tensor (), or one for each target (number of targets, 1).
         """
         alike = self.matrix_values.dtype == source.dtype == target.dtype and len(source) == self.shape[1]
-        ours = alike and compiled_code_takes(source, target) and not watched() and target.is_contiguous()
+        ours = alike and compiled_code_accepts(source, target) and not traced() and target.is_contiguous()
         function = function_of("subtract_sums", target.dtype) if ours else None
         if function is None:
             target -= gain * self(source)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchdismech.contact.pairs.columns import keys_of_pairs
 from torchdismech.errors import InputError
-from torchdismech.fused import compiled_code_takes, watched
+from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.taping import NumbersRead
 
@@ -71,7 +71,7 @@ def overlapping(
 def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded: Tensor | None) -> Overlaps | None:
     """Return the pairs by compiled code; None where torch has to find them, or to say which box or key is wrong."""
     tensors = boxes if excluded is None else [*boxes, excluded]
-    function = function_of("overlapping_boxes") if compiled_code_takes(*tensors) and not watched() else None
+    function = function_of("overlapping_boxes") if compiled_code_accepts(*tensors) and not traced() else None
     if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
         return None
     if taping():

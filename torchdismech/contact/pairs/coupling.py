@@ -19,7 +19,7 @@ from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairBlocks, Pairs, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.pairs.structures import BLOCK, BlockPlaces, Structure
-from torchdismech.fused import compiled_code_takes
+from torchdismech.fused import compiled_code_accepts
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
 from torchdismech.robot.slides import SlidingEntries
@@ -282,7 +282,9 @@ class StepPairs:
         """
         total, gains, tables = torch.zeros_like(q), (position_gain, velocity_gain), contacts.force_tables(self.listed)
         all_sums = {table: contacts[table.contact].sums(table, q, velocity) for table in tables}
-        sums = {t: of_table for t, of_table in all_sums.items() if of_table is not None and compiled_code_takes(values)}
+        sums = {
+            t: of_table for t, of_table in all_sums.items() if of_table is not None and compiled_code_accepts(values)
+        }
         wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._friction)
         for table in tables:
             if table not in sums:

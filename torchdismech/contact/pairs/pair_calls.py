@@ -17,7 +17,7 @@ from torch import Tensor
 from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.contact.pairs.structures import Structure
-from torchdismech.fused import Fused, Loop, compiled_code_takes
+from torchdismech.fused import Fused, Loop, compiled_code_accepts
 from torchdismech.native import address, function_of, taped, taping
 from torchdismech.native.taping import NumbersRead
 
@@ -160,7 +160,7 @@ def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, furt
     first, second : (B, n) the two vectors.
     further : (C,) the further inputs.
     """
-    if compiled_code_takes(first, second, *further) and function_of("pair_values", first.dtype) is not None:
+    if compiled_code_accepts(first, second, *further) and function_of("pair_values", first.dtype) is not None:
         key = (loop, listed.nodes.shape[1], len(further), first.dtype)
         calls = _kept.calls.get(key)
         if calls is None:

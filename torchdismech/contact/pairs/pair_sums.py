@@ -19,7 +19,7 @@ from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.contact.pairs.structures import BlockPlaces, Structure
-from torchdismech.fused import Fused, compiled_code_takes
+from torchdismech.fused import Fused, compiled_code_accepts
 from torchdismech.native import function_of
 
 __all__ = ["PairSums"]
@@ -80,7 +80,7 @@ class PairSums:
         They are kept with the table, which lives for a step, and serve again while the law has the same tensors as
         constants. Constants that are given per robot are gathered anew at each call.
         """
-        if not compiled_code_takes(q, velocity, *constants.tensors()):
+        if not compiled_code_accepts(q, velocity, *constants.tensors()):
             return None
         kept: PairSums | None = table.sums.get(loops)
         if kept is not None and kept._table() is not table:  # a recording has bound it to another table since
@@ -98,7 +98,10 @@ class PairSums:
         None if compiled code cannot find them.
         """
         numbers = constants.tensors()
-        if not compiled_code_takes(table.reaches, *numbers) or function_of("pair_values", table.reaches.dtype) is None:
+        if (
+            not compiled_code_accepts(table.reaches, *numbers)
+            or function_of("pair_values", table.reaches.dtype) is None
+        ):
             return None
         if kept is not None and kept._can_take(loops, table, constants):
             further, slots = _further_inputs(table, constants)

@@ -66,7 +66,7 @@ class Linearised:
             values = _with_loaded_contacts_closed(here, equations, x, values)
         return cls(equations, x, solver.pattern, values, _minima(model, solver, values, problem.running))
 
-    def without_ways_down(self, rows: Tensor) -> Tensor:
+    def not_at_saddle(self, rows: Tensor) -> Tensor:
         """Return the robots (B,) of some rows at no saddle: at a minimum, or free to move without any force."""
         return resisting(self.equations.solver(), self.values, rows, least=-1.0)
 

@@ -54,33 +54,33 @@ def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, St
     parts = problem.model.parts(problem.state, problem.control, 1)
     for robot in failed.nonzero().flatten().tolist():
         values, state, control = parts[robot]
-        alone = problem.replace(state=state, control=control, running=failed[robot : robot + 1])
+        robot_problem = problem.replace(state=state, control=control, running=failed[robot : robot + 1])
         values = problem.values | values
         with values.in_place():
-            states[robot], reports[robot] = _settled(alone.replace(values=values), reports[robot])
+            states[robot], reports[robot] = _settled(robot_problem.replace(values=values), reports[robot])
     return State.joined(states), StepInfo.joined(reports)
 
 
-def _settled(problem: StepProblem, tried: StepInfo) -> tuple[State, StepInfo]:
+def _settled(problem: StepProblem, search_info: StepInfo) -> tuple[State, StepInfo]:
     """Return the equilibrium at which a single robot comes to rest, and how that went.
 
     Where none is found the robot stays where it is, and the report is that of the search before.
 
     Parameters
     ----------
-    tried : report of the search before, which failed.
+    search_info : report of the search before, which failed.
     """
-    after, info, search = problem.state, tried, _Descent(problem)
-    while (near := search.next_pause()) is not None:
-        start = near.replace(q=problem.model.unknowns.with_held(near.q, problem.clamped_q), time=problem.state.time)
-        found, info = differentiable_step(problem.replace(state=start))
-        search.count(info)
+    after, info, descent = problem.state, search_info, _Descent(problem)
+    while (pause := descent.next_pause()) is not None:
+        start = pause.replace(q=problem.model.unknowns.with_held(pause.q, problem.clamped_q), time=problem.state.time)
+        equilibrium, info = differentiable_step(problem.replace(state=start))
+        descent.count(info)
         if bool(info.converged.all()):
-            after = found
+            after = equilibrium
             break
     else:
-        info = tried
-    return after, dataclasses.replace(info, iterations=tried.iterations + search.iterations)
+        info = search_info
+    return after, dataclasses.replace(info, iterations=search_info.iterations + descent.iterations)
 
 
 class _Descent:
@@ -98,7 +98,7 @@ class _Descent:
     """
 
     def __init__(self, problem: StepProblem):
-        self.problem, self.at = problem, _still(problem.state)
+        self.problem, self.at = problem, _at_rest(problem.state)
         self.reach = REACH * float(problem.model.body.smallest_contact_radius())
         self.acceleration = _first_acceleration(problem)
         self.dt = min(max((2 * self.reach / self.acceleration) ** 0.5, SHORTEST), LONGEST)
@@ -137,26 +137,26 @@ class _Descent:
         tolerance = float(problem.method.tolerance(torch.zeros_like(self.at.time)))
         euler = ImplicitEuler(dt, tolerance, max_iterations=ITERATIONS)
         way = CLAMPS * self.reach * min(1.0, dt / self.first)
-        start, control = self.at.replace(time=problem.state.time - dt), _nearer(problem, self.at, way)
+        start, control = self.at.replace(time=problem.state.time - dt), _with_clamps_nearer(problem, self.at, way)
         after, info = differentiable_step(problem.replace(method=euler, dt=dt, state=start, control=control))
         self.count(info)
         if not bool(info.converged.all()):
             self.dt, self.growth = 0.25 * dt, CAREFUL
             return None, False
         moved = float((after.q - self.at.q)[:, : 3 * problem.model.body.n_nodes].abs().max())
-        self.at = _still(after)
+        self.at = _at_rest(after)
         assert control.clamped_q is not None
         return moved, torch.equal(control.clamped_q, problem.clamped_q)
 
 
-def _nearer(problem: StepProblem, at: State, most: float) -> Control:
+def _with_clamps_nearer(problem: StepProblem, at: State, most: float) -> Control:
     """Return the control with clamps moved towards their targets by at most so many metres."""
     way = problem.model.unknowns.with_held(torch.zeros_like(at.q), problem.clamped_q - at.q)
     share = (most / way.abs().amax(1, keepdim=True)).clamp(max=1.0)
     return problem.control.replace(clamped_q=torch.where(share < 1, at.q + share * way, problem.clamped_q))
 
 
-def _still(state: State) -> State:
+def _at_rest(state: State) -> State:
     zero = torch.zeros_like(state.q)
     return state.replace(velocity=zero, acceleration=zero)
 

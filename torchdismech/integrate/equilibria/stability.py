@@ -36,14 +36,14 @@ TELLING_PART = 1e-3  # part of a mode along an axis: a larger one decides on the
 @torch.no_grad()
 def stability(problem: StepProblem) -> Tensor | None:
     """Return which equilibria (B,) at the problem's state are minima of the potential energy; None if unknown."""
-    return None if (found := Linearised.at(problem, problem.state.q)) is None else found.minima
+    return None if (linearised := Linearised.at(problem, problem.state.q)) is None else linearised.minima
 
 
 @torch.no_grad()
 def no_saddles(problem: StepProblem, rows: Tensor) -> Tensor:
     """Return which of some robots (B,) are at no saddle of the potential energy; none where that is unknown."""
-    found = Linearised.at(problem, problem.state.q)
-    return torch.zeros_like(rows) if found is None else found.without_ways_down(rows)
+    linearised = Linearised.at(problem, problem.state.q)
+    return torch.zeros_like(rows) if linearised is None else linearised.not_at_saddle(rows)
 
 
 def without_saddles(
@@ -62,31 +62,31 @@ def without_saddles(
     problem : the step that led to the equilibria, whose control and loads hold.
     at, info : the equilibria, and how they were found.
     """
-    trying = problem.running & info.converged
+    moving = problem.running & info.converged
     stable: Tensor | None = None
     reasons: list[str] = []
-    for left in range(LEAVES + 1):
-        here = problem.replace(state=at, running=trying)
-        pushed, pushes, minima = _pushed(here, info.tolerance, reasons)
+    for saddles_left in range(LEAVES + 1):
+        problem_here = problem.replace(state=at, running=moving)
+        pushed, pushes, minima = _pushed(problem_here, info.tolerance, reasons)
         if minima is None:
             return at, info, None, reasons
-        stable = minima if stable is None else torch.where(trying, minima, stable)
-        if left == LEAVES or not bool(pushes.any()):
+        stable = minima if stable is None else torch.where(moving, minima, stable)
+        if saddles_left == LEAVES or not bool(pushes.any()):
             break
-        found, part = settled_step(here.replace(state=pushed, running=pushes), touching=False)
-        reasons += _failures(part.status[pushes], reasons)
-        trying = pushes & part.converged
-        at = at.merged(found, trying)
-        iterations = torch.where(pushes, info.iterations + part.iterations, info.iterations)
-        info = dataclasses.replace(info.merged(part, trying), iterations=iterations)
+        settled, settled_info = settled_step(problem_here.replace(state=pushed, running=pushes), touching=False)
+        reasons += _failures(settled_info.status[pushes], reasons)
+        moving = pushes & settled_info.converged
+        at = at.merged(settled, moving)
+        iterations = torch.where(pushes, info.iterations + settled_info.iterations, info.iterations)
+        info = dataclasses.replace(info.merged(settled_info, moving), iterations=iterations)
     return at, info, stable, reasons
 
 
 def _failures(status: Tensor, known: list[str]) -> list[str]:
     """Return by which statuses searches from pushed states failed, as reasons that are not `known` already."""
     names = [Status(code).name.lower() for code in status.unique().tolist() if code != Status.CONVERGED]
-    told = [f"a search down from it ended by {name}" for name in names]
-    return [reason for reason in told if reason not in known]
+    new_reasons = [f"a search down from it ended by {name}" for name in names]
+    return [reason for reason in new_reasons if reason not in known]
 
 
 def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tuple[State, Tensor, Tensor | None]:
@@ -101,50 +101,54 @@ def _pushed(problem: StepProblem, tolerance: Tensor, reasons: list[str]) -> tupl
     """
     state = problem.state
     with torch.no_grad():
-        found = Linearised.at(problem, problem.state.q)
-        stay = torch.zeros_like(problem.running)
-        if found is None:
-            return state, stay, None
-        saddles = problem.running & ~found.minima
-        saddles = saddles & ~found.without_ways_down(saddles) if bool(saddles.any()) else saddles
+        linearised = Linearised.at(problem, problem.state.q)
+        none_pushed = torch.zeros_like(problem.running)
+        if linearised is None:
+            return state, none_pushed, None
+        saddles = problem.running & ~linearised.minima
+        saddles = saddles & ~linearised.not_at_saddle(saddles) if bool(saddles.any()) else saddles
         if not bool(saddles.any()):
-            return state, stay, found.minima
-        there, pushes = _pushed_unknowns(problem, found, *_open_ways_down(found, saddles, reasons), tolerance)
-        step = torch.where(pushes[:, None], found.equations.full(there) - state.q, 0.0)
+            return state, none_pushed, linearised.minima
+        x_pushed, pushes = _pushed_along_modes(
+            problem, linearised, *_unblocked_modes(linearised, saddles, reasons), tolerance
+        )
+        step = torch.where(pushes[:, None], linearised.equations.full(x_pushed) - state.q, 0.0)
     moved = problem.model.frames.moved(state, state.q + step)
     if state.internal is not None:  # materials remember a push like any other motion
         moved = moved.replace(internal=problem.equations().state_after(moved.q).internal)
-    return state.merged(moved, pushes), pushes, found.minima
+    return state.merged(moved, pushes), pushes, linearised.minima
 
 
-def _open_ways_down(found: Linearised, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
+def _unblocked_modes(linearised: Linearised, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
     Contacts that bear a load are stiffened in the matrix. Contacts that touch without any may open. A mode that closes
     some of these in either direction is blocked: they are stiffened, too, and the next mode is looked at.
     """
-    equations, constraints, values = found.equations, found.equations.constraints, found.values
-    ways, curvatures = _ways_down(found, values, saddles, reasons)
+    equations, constraints, values = linearised.equations, linearised.equations.constraints, linearised.values
+    modes, curvatures = _negative_modes(linearised, values, saddles, reasons)
     if constraints is None or not len(constraints):
-        return ways, curvatures
-    normals, still = constraints.jacobian(equations.contacts_at(found.x))[:, :1], torch.zeros_like(equations.base)
+        return modes, curvatures
+    normals, still = constraints.jacobian(equations.contacts_at(linearised.x))[:, :1], torch.zeros_like(equations.base)
     for _ in range(BLOCKED):
-        opening = constraints.motions_of(normals, equations.model.unknowns.into_dofs(ways, still)).squeeze(1)
+        opening = constraints.motions_of(normals, equations.model.unknowns.into_dofs(modes, still)).squeeze(1)
         closes, opens = constraints.any(opening < -TELLING_PART), constraints.any(opening > TELLING_PART)
         blocked = closes & opens
         if not bool(blocked.any()):
             break
-        held = (opening < -TELLING_PART) & blocked[constraints.robot]
-        values = with_contacts_closed(equations, found.x, values, held)
-        others = _ways_down(found, values, blocked, reasons)
-        ways = torch.where(blocked[:, None], others[0], ways)
-        curvatures = torch.where(blocked, others[1], curvatures)
+        to_hold = (opening < -TELLING_PART) & blocked[constraints.robot]
+        values = with_contacts_closed(equations, linearised.x, values, to_hold)
+        modes_when_held = _negative_modes(linearised, values, blocked, reasons)
+        modes = torch.where(blocked[:, None], modes_when_held[0], modes)
+        curvatures = torch.where(blocked, modes_when_held[1], curvatures)
     else:
         curvatures = torch.where(blocked, 0.0, curvatures)
-    return ways, curvatures
+    return modes, curvatures
 
 
-def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list[str]) -> tuple[Tensor, Tensor]:
+def _negative_modes(
+    linearised: Linearised, values: Tensor, saddles: Tensor, reasons: list[str]
+) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
     Modes are scaled so that the largest motion is 1 m (angles by their arc), eigenvalues by the same scale. Both are
@@ -155,12 +159,12 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list
     values : (nnz, B) the matrix.
     reasons : is appended to: why a robot's modes were not found.
     """
-    model = found.equations.model
+    model = linearised.equations.model
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
     count, precision = min(MODES_LOOKED_AT, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
-    ways, curvatures = torch.zeros_like(found.x), found.x.new_zeros(len(saddles))
+    modes, curvatures = torch.zeros_like(linearised.x), linearised.x.new_zeros(len(saddles))
     for robot in saddles.nonzero().flatten().tolist():
-        matrix = sparse_matrix(found.pattern, values[:, robot])
+        matrix = sparse_matrix(linearised.pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
         # an angle without inertia is unstable, or the iteration does not converge
@@ -171,10 +175,10 @@ def _ways_down(found: Linearised, values: Tensor, saddles: Tensor, reasons: list
             continue
         if eigenvalues[0] < 0:
             alike = eigenvalues <= (1 - ALIKE) * eigenvalues[0]
-            way = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot]), device="cpu").to(found.x)
-            reach = (way / model.unknowns.residual_weight()).abs().max()
-            ways[robot], curvatures[robot] = way / reach, eigenvalues[0] / reach**2
-    return ways, curvatures
+            mode = torch.as_tensor(_aligned(model, shapes[:, alike], mass[robot]), device="cpu").to(linearised.x)
+            largest_motion = (mode / model.unknowns.residual_weight()).abs().max()
+            modes[robot], curvatures[robot] = mode / largest_motion, eigenvalues[0] / largest_motion**2
+    return modes, curvatures
 
 
 def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
@@ -194,8 +198,8 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
     return shapes[:, 0]
 
 
-def _pushed_unknowns(
-    problem: StepProblem, found: Linearised, ways: Tensor, curvatures: Tensor, tolerance: Tensor
+def _pushed_along_modes(
+    problem: StepProblem, linearised: Linearised, modes: Tensor, curvatures: Tensor, tolerance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return unknowns (B, n_free) pushed along modes until the potential falls far enough, and where (B,) it did.
 
@@ -205,26 +209,26 @@ def _pushed_unknowns(
 
     Parameters
     ----------
-    ways, curvatures : the modes (B, n_free) and their eigenvalues (B,).
+    modes, curvatures : the modes (B, n_free) and their eigenvalues (B,).
     tolerance : (B,) residual that counts as balanced [N].
     """
-    equations, x = found.equations, found.x
+    equations, x = linearised.equations, linearised.x
     before = _lagrangian(equations, x)
-    there, pushes = x.clone(), torch.zeros_like(found.minima)
-    first = _first_push(equations.model)
+    x_pushed, pushes = x.clone(), torch.zeros_like(linearised.minima)
+    first_size = _first_push(equations.model)
     for sign in (1, -1) if equations.model.contact.constrained else (1,):
-        size = first
+        size = first_size
         for _ in range(HALVINGS):
             waiting = (curvatures < 0) & ~pushes & (curvatures.abs() * size > tolerance)
             if not bool(waiting.any()):
                 break
-            tried = equations.advanced(x, sign * size * ways)
+            tried = equations.advanced(x, sign * size * modes)
             drop = before - _lagrangian(equations, tried)
             good = waiting & (drop > DROP * 0.5 * curvatures.abs() * size**2)
             good = good & ~_overlaps_anew(problem, equations, tried)
-            there, pushes = torch.where(good[:, None], tried, there), pushes | good
+            x_pushed, pushes = torch.where(good[:, None], tried, x_pushed), pushes | good
             size = 0.5 * size
-    return there, pushes
+    return x_pushed, pushes
 
 
 def _lagrangian(equations: StepEquations, x: Tensor) -> Tensor:

@@ -33,7 +33,9 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     if model.mechanics.varying_forces or not model.contact.none:
         return
     parts = _parts(model)
-    loose = np.stack([_loose_ways(model, parts, projections) for projections in model.unknowns.slides.projections()])
+    loose = np.stack(
+        [_loose_directions(model, parts, projections) for projections in model.unknowns.slides.projections()]
+    )
     if not loose.any():
         return
     mechanics = model.mechanics
@@ -70,7 +72,7 @@ def _parts(model: Model) -> np.ndarray:
     return connected_parts(count, np.concatenate([np.zeros((0, 2), dtype=np.int64), *pairs]))
 
 
-def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.ndarray:
+def _loose_directions(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.ndarray:
     """Return for each part the directions (3, 3) in which nothing holds it: unit vectors in rows, padded with zeros.
 
     Parameters
@@ -80,21 +82,21 @@ def _loose_ways(model: Model, parts: np.ndarray, projections: np.ndarray) -> np.
     """
     free = model.free.cpu().numpy()[: 3 * model.body.n_nodes].reshape(-1, 3)
     # for each part a sum of projections onto held directions
-    held = (~_unfelt(model, parts)).astype(float)[:, None] * np.eye(3)
+    held = (~_without_resistance(model, parts)).astype(float)[:, None] * np.eye(3)
     np.add.at(held, parts, (~free).astype(float)[:, None] * np.eye(3))
     for node, allowed in zip(model.unknowns.slides.nodes.tolist(), projections, strict=True):
         # held directions; axes that are clamped count already
         held[parts[node]] += np.diag(free[node].astype(float)) - allowed
-    ways = np.zeros_like(held)
+    directions = np.zeros_like(held)
     for part, matrix in enumerate(held):
         along_axes = (np.diag(matrix.diagonal()) == matrix).all()
         sizes, axes = (matrix.diagonal(), np.eye(3)) if along_axes else np.linalg.eigh(matrix)
-        found = axes[:, sizes <= HOLDS].T
-        ways[part, : len(found)] = found
-    return ways
+        loose = axes[:, sizes <= HOLDS].T
+        directions[part, : len(loose)] = loose
+    return directions
 
 
-def _unfelt(model: Model, parts: np.ndarray) -> np.ndarray:
+def _without_resistance(model: Model, parts: np.ndarray) -> np.ndarray:
     """Return for each part and axis whether no elastic term, nor magnet in a field, depends on its motion along it."""
     count = model.body.n_nodes
     unfelt = np.ones((parts.max() + 1, 3), dtype=bool)

@@ -60,25 +60,25 @@ def gradients_at_root(
         root = x.requires_grad_()
         after = equations.state_after(equations.full(root))
         outputs = list(zip(after.fields(), gradients, strict=True))
-        by_root, *direct = _pulled_back(outputs, [root, *wanted], keep=True)
+        by_root, *direct = _vector_jacobian(outputs, [root, *wanted], keep=True)
     by_root = torch.zeros_like(x) if by_root is None else _weighted(by_root, weight)
     # A^T lambda = (dy/dx)^T g
     # the derivatives that users write may be wrong: their product with lambda is compared with autograd's
-    inspected = model.has_user_hooks and solve is None
-    x = x.detach().requires_grad_(inspected and equations.constraints is None)
+    checks_derivatives = model.has_user_hooks and solve is None
+    x = x.detach().requires_grad_(checks_derivatives and equations.constraints is None)
     with _derivatives_by_unknowns(equations, x.requires_grad):
-        fixed, residual, values = _linearised(recipe, equations, leaves, donor, x)
-    if inspected:
+        equations_at_root, residual, values = _residual_and_matrix(recipe, equations, leaves, donor, x)
+    if checks_derivatives:
         with torch.enable_grad():
             refuse_unregistered(model, residual, [x, *leaves], lambda: equations.residual(x))
-    solve = partial(multipliers, given=sizes_of(gradients, recipe.fields, q)) if solve is None else solve
-    multiplier, conditions, of_contacts = solve(fixed, x, values, by_root, accepted)
+    solve = partial(multipliers, gradient_sizes=sizes_of(gradients, recipe.fields, q)) if solve is None else solve
+    multiplier, conditions, contact_multipliers = solve(equations_at_root, x, values, by_root, accepted)
     with torch.enable_grad():  # (dr/dp)^T lambda
         products = [(residual, _weighted(multiplier, weight))]
         if conditions is not None:
-            assert of_contacts is not None
-            products.append((conditions.residual(equations, x), of_contacts))
-        *through_root, by_x = _pulled_back(products, [*wanted, x] if x.requires_grad else [*wanted, root])
+            assert contact_multipliers is not None
+            products.append((conditions.residual(equations, x), contact_multipliers))
+        *through_root, by_x = _vector_jacobian(products, [*wanted, x] if x.requires_grad else [*wanted, root])
     if by_x is not None:
         position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
         at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
@@ -108,7 +108,7 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
     return equations.mechanics.layout.elastic.unknowns_fixed() if leaves_out else nullcontext()
 
 
-def _linearised(
+def _residual_and_matrix(
     recipe: StepRecipe, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
 ) -> tuple[StepEquations, Tensor, Tensor]:
     """Return equations for `multipliers`, their residual at x as autograd records it, and their matrix values there.
@@ -120,17 +120,19 @@ def _linearised(
         with torch.enable_grad():  # one evaluation gives both; autograd does not record the matrix
             residual, values = equations.residual_and_matrix(x)
         return equations, residual, values.detach()
-    fixed = equations
+    detached_equations = equations
     # constraints keep tensors that they compute; compiled steps take tensors without gradients
     if equations.constraints is not None or (compiled and equations.compiles_whole):
-        fixed = recipe.detached().equations([t.detach() for t in leaves], donor)
-        fixed.prepare()
-    values = matrix_values(fixed, x.detach(), fixed.solver(), fixed.model.unknowns.residual_weight())
+        detached_equations = recipe.detached().equations([t.detach() for t in leaves], donor)
+        detached_equations.prepare()
+    values = matrix_values(
+        detached_equations, x.detach(), detached_equations.solver(), detached_equations.model.unknowns.residual_weight()
+    )
     with torch.enable_grad():
-        return fixed, equations.residual(x), values
+        return detached_equations, equations.residual(x), values
 
 
-def _pulled_back(
+def _vector_jacobian(
     outputs: Iterable[tuple[Tensor, Tensor | None]], inputs: list[Tensor], keep: bool = False
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by the inputs, from pairs of an output and the gradient by it; None where there is none.
@@ -155,7 +157,7 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 @torch.no_grad()
 def multipliers(
-    equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor, given: Tensor | None = None
+    equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor, gradient_sizes: Tensor | None = None
 ) -> Adjoint:
     """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A is singular.
 
@@ -164,24 +166,27 @@ def multipliers(
 
     Parameters
     ----------
-    given : (B,) sizes of the gradients by the state after the step, from which rhs was made; None: the sizes of rhs.
+    gradient_sizes : (B,) of the gradients by the state after the step, from which rhs was made; None: those of rhs.
     """
-    solver, conditions, of_contacts = equations.solver(), None, None
+    solver, conditions, contact_multipliers = equations.solver(), None, None
     if equations.constraints is None:
         factor, _ = factored(solver, values, rows, nearly=not equations.scheme.inertial)
         solution = factor.solve(rhs, transpose=True)
     else:
         conditions = KKTConditions(equations, x, values, rows)
         factor, values = conditions.factor, conditions.values
-        solution, of_contacts = conditions.multipliers(rhs)
-    lost = rows & ~factor.ok
+        solution, contact_multipliers = conditions.multipliers(rhs)
+    unsolved = rows & ~factor.ok
     # with inertia nothing is free; single precision and iterative solvers cannot tell free motions from soft ones
     if not equations.scheme.inertial and solver.solves_indefinite and rhs.dtype == torch.float64:
-        lost = lost | (rows & _moved_freely(factor, solution, rhs, values[solver.diagonal(values.device)].t(), given))
+        unsolved = unsolved | (
+            rows
+            & _asks_for_free_motion(factor, solution, rhs, values[solver.diagonal(values.device)].t(), gradient_sizes)
+        )
     if conditions is not None:
-        assert of_contacts is not None
-        of_contacts = torch.where(lost[conditions.robot][:, None], torch.nan, of_contacts)
-    return torch.where(lost[:, None], torch.nan, solution), conditions, of_contacts
+        assert contact_multipliers is not None
+        contact_multipliers = torch.where(unsolved[conditions.robot][:, None], torch.nan, contact_multipliers)
+    return torch.where(unsolved[:, None], torch.nan, solution), conditions, contact_multipliers
 
 
 def sizes_of(gradients: Sequence[Tensor | None], fields: Sequence[str], q: Tensor) -> Tensor:
@@ -191,7 +196,9 @@ def sizes_of(gradients: Sequence[Tensor | None], fields: Sequence[str], q: Tenso
     return torch.stack(sizes).amax(0) if sizes else torch.zeros_like(q[:, 0])
 
 
-def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor, given: Tensor | None) -> Tensor:
+def _asks_for_free_motion(
+    factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tensor, gradient_sizes: Tensor | None
+) -> Tensor:
     """Return the robots (B,) whose loss asks for a motion that A resists by no more than rounding.
 
     Where a robot is free to turn, A is regular only by rounding; but losses that do not depend on such a motion have
@@ -202,15 +209,16 @@ def _moved_freely(factor: Factor, solution: Tensor, rhs: Tensor, diagonal: Tenso
     ----------
     solution, rhs : (B, n_free) of A^T lambda = rhs.
     diagonal : (B, n_free) of A.
-    given : see `multipliers`. An equilibrium that another one follows gets little more than rounding from that one.
+    gradient_sizes : see `multipliers`. An equilibrium that another one follows gets little more than rounding from
+        that one.
     """
     scale = diagonal.abs().sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
     scaled = scale * solution
-    way = unit_or_zero(scaled)
-    eigenvalue = 1 / torch.linalg.vector_norm(scale * factor.solve(scale * way, transpose=True), dim=1)
-    along = torch.linalg.vector_norm(scaled, dim=1) * eigenvalue
-    asked = torch.linalg.vector_norm(rhs / scale, dim=1)
-    if given is not None:
-        asked = torch.maximum(asked, given / scale.amax(1))
-    return (eigenvalue < RESISTS[rhs.dtype]) & (along > FELT * asked)
+    direction = unit_or_zero(scaled)
+    eigenvalue = 1 / torch.linalg.vector_norm(scale * factor.solve(scale * direction, transpose=True), dim=1)
+    part_along = torch.linalg.vector_norm(scaled, dim=1) * eigenvalue
+    whole_size = torch.linalg.vector_norm(rhs / scale, dim=1)
+    if gradient_sizes is not None:
+        whole_size = torch.maximum(whole_size, gradient_sizes / scale.amax(1))
+    return (eigenvalue < RESISTS[rhs.dtype]) & (part_along > FELT * whole_size)

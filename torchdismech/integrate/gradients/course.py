@@ -19,7 +19,7 @@ from torchdismech.integrate.forward import held_values, of_chunk, solved_in_chun
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
 from torchdismech.integrate.gradients.course_states import CourseStates
-from torchdismech.integrate.gradients.gradient import taken_apart
+from torchdismech.integrate.gradients.gradient import split_for_autograd
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.refusals import refuse_changed_model, refuse_other_gradients
 from torchdismech.integrate.gradients.sums import Needed, Sums
@@ -29,7 +29,7 @@ from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Course", "course_of", "goes_on"]
+__all__ = ["Course", "course_of", "can_begin_course"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Course:
 
 
 @torch.no_grad()  # recordings take no tensors that are differentiated
-def goes_on(problem: StepProblem, size: int) -> bool:
+def can_begin_course(problem: StepProblem, size: int) -> bool:
     """Return whether a step, taken for `size` robots at a time, is one that others may follow in a course.
 
     It is not if no recording takes it as a whole, if some robot is not to be stepped, or if the control needs a
@@ -64,16 +64,16 @@ def goes_on(problem: StepProblem, size: int) -> bool:
         return False
     chunks, parametrized = chunks_of(problem.state.batch, size), problem.parametrized()
     with parametrized.in_place():
-        held = held_values(problem, parametrized, chunks)
-        given = problem.replace(values=held.detached()) if held else problem
-        own = given if chunks[0].whole else of_chunk(given, chunks[0])
-        with own.values.in_place():
-            kind = kind_of(own)
+        replaced_values = held_values(problem, parametrized, chunks)
+        detached_problem = problem.replace(values=replaced_values.detached()) if replaced_values else problem
+        first_chunk = detached_problem if chunks[0].whole else of_chunk(detached_problem, chunks[0])
+        with first_chunk.values.in_place():
+            kind = kind_of(first_chunk)
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
 
 
 def course_of(problem: StepProblem, size: int) -> Course | None:
-    """Return where a step that `goes_on` and those that follow it lead; None where a robot fails in the first.
+    """Return where a step that `can_begin_course` and those that follow it lead; None where a robot fails in the first.
 
     A course ends before a step that some robot fails. It can be differentiated by the state before its first step and
     the tensors of the model.
@@ -86,23 +86,26 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     controls = [problem.control, *problem.following]
     parametrized = problem.parametrized()  # found once for all steps
     with parametrized.in_place():
-        recipe, tensors, given = taken_apart(problem, parametrized, chunks)
-        given, kept = given.replace(following=problem.following), CourseStates(given.state, len(controls))
+        recipe, tensors, detached_problem = split_for_autograd(problem, parametrized, chunks)
+        detached_problem, states = (
+            detached_problem.replace(following=problem.following),
+            CourseStates(detached_problem.state, len(controls)),
+        )
         with torch.no_grad(), apart_from_checkpoints():
-            _, _, solved = solved_in_chunks(given, chunks, kept)
-    count = kept.common_steps
+            _, _, solved_chunks = solved_in_chunks(detached_problem, chunks, states)
+    count = states.common_steps
     if not count:
         return None
-    fields = [field[: count + 1] for field in kept.fields]
-    q, velocity = (fields[kept.names.index(name)][1:] for name in ("q", "velocity"))
+    fields = [field[: count + 1] for field in states.fields]
+    q, velocity = (fields[states.names.index(name)][1:] for name in ("q", "velocity"))
     last = [field[-1].clone() for field in fields]
     if recipe is not None:
-        recipe.chunks = solved
-        depends = [*tensors[: recipe.n_state], *tensors[recipe.n_own :]]
-        q, velocity, *last = _Course.apply(recipe, fields, controls[:count], *depends)
-    assert kept.infos is not None
-    infos = kept.infos.with_tensors([tensor[:count] for tensor in kept.infos.tensors()])
-    return Course(q, velocity, given.state.with_fields(last), controls[:count], fields, infos)
+        recipe.chunks = solved_chunks
+        inputs = [*tensors[: recipe.n_state], *tensors[recipe.n_own :]]
+        q, velocity, *last = _Course.apply(recipe, fields, controls[:count], *inputs)
+    assert states.infos is not None
+    infos = states.infos.with_tensors([tensor[:count] for tensor in states.infos.tensors()])
+    return Course(q, velocity, detached_problem.state.with_fields(last), controls[:count], fields, infos)
 
 
 class _Course(torch.autograd.Function):
@@ -130,23 +133,27 @@ class _Course(torch.autograd.Function):
         """Return the gradients by the state before the steps and the model's tensors."""
         refuse_changed_model(recipe)
         saved, count = ctx.saved_tensors, recipe.n_state
-        given = len(recipe.axes_of_values) + count
-        tensors, kept, controls = saved[:given], saved[given : given + count], saved[given + count :]
+        tensor_count = len(recipe.axes_of_values) + count
+        tensors, states, controls = (
+            saved[:tensor_count],
+            saved[tensor_count : tensor_count + count],
+            saved[tensor_count + count :],
+        )
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
         axes = [*[0] * count, *recipe.axes_of_values]
         by_q, by_velocity, *by_last = gradients
         sums, fitting = Sums(needed, axes), None
         for solved in recipe.chunks:
             chunk = solved.chunk
-            steps = ChunkBackward(recipe, solved, fitting, kept, controls, needed[count:])
+            chunk_backward = ChunkBackward(recipe, solved, fitting, states, controls, needed[count:])
             by_steps = {
                 name: chunk.zero_where_repeated(gradient, axis=1)
                 for name, gradient in (("q", by_q), ("velocity", by_velocity))
                 if gradient is not None
             }
             last = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in by_last]
-            by_state, by_values = steps.pulled_back(by_steps, last)
-            found = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
-            sums.add(chunk, [*found, *by_values])
-            fitting = steps.fitting
-        return sums.found()
+            by_state, by_values = chunk_backward.pulled_back(by_steps, last)
+            by_needed_state = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
+            sums.add(chunk, [*by_needed_state, *by_values])
+            fitting = chunk_backward.fitting
+        return sums.gradients()

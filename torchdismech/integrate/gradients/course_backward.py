@@ -56,11 +56,11 @@ class ChunkBackward:
         controls: Sequence[Tensor],
         values: Needed,
     ):
-        chunk, each = solved.chunk, len(recipe.controls)
+        chunk, per_step = solved.chunk, len(recipe.controls)
         self._recipe = recipe.of_chunk(solved, fitting)
         self._fields = [chunk.of(field, 1) for field in kept]
-        own = [chunk.of(tensor) for tensor in controls]
-        self._controls = [own[each * k : each * (k + 1)] for k in range(len(kept[0]) - 1)]
+        chunk_controls = [chunk.of(tensor) for tensor in controls]
+        self._controls = [chunk_controls[per_step * k : per_step * (k + 1)] for k in range(len(kept[0]) - 1)]
         self._values: Needed = [
             (chunk.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
@@ -83,25 +83,25 @@ class ChunkBackward:
         """
         recipe, number = self._recipe, len(self._controls)
         totals: list[Tensor | None] = [None for _, need in self._values if need]
-        added = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
+        loss_gradients = [(recipe.fields.index(name), of_steps) for name, of_steps in by_steps.items()]
         by_python = 0  # steps since the last one that a compiled loop took
         while number:
-            to_add: Added = added
-            if by_python == STEPS_BEFORE_A_LOOP and (loop := self._loop(added, totals)) is not None:
-                number, gradients = self._pulled_back_by(loop, number, gradients)
+            to_add: Added = loss_gradients
+            if by_python == STEPS_BEFORE_A_LOOP and (loop := self._loop(loss_gradients, totals)) is not None:
+                number, gradients = self._pulled_back_by_loop(loop, number, gradients)
                 to_add, by_python = [], 0  # the loop has added what the loss contributes
                 if not number:
                     break
             number, by_python = number - 1, by_python + 1
             for place, of_steps in to_add:
-                gradients[place] = _sum(gradients[place], of_steps[number])
-            found = self._of_step(number, gradients)
-            by_state, by_values = found[: recipe.n_state - 1], found[recipe.n_state - 1 :]
+                gradients[place] = _summed(gradients[place], of_steps[number])
+            by_inputs = self._step_gradients(number, gradients)
+            by_state, by_values = by_inputs[: recipe.n_state - 1], by_inputs[recipe.n_state - 1 :]
             gradients = self._with_time(by_state)
-            totals = [_added(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
+            totals = [_added_in_place(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         return gradients, totals
 
-    def _loop(self, added: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
+    def _loop(self, loss_gradients: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
         """Return a compiled loop that goes back through steps; None if something in them needs Python."""
         if self._recorded is None:
             return None
@@ -109,15 +109,15 @@ class ChunkBackward:
         try:
             return self._recorded.loop(
                 [PerStep.along(field[:-1], backward=True) for field in self._fields],
-                [PerStep.of(own) for own in zip(*controls, strict=True)],
+                [PerStep.of(tensors) for tensors in zip(*controls, strict=True)],
                 PerStep.along(q[1:], backward=True),
-                [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in added],
+                [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in loss_gradients],
                 totals,
             )
         except (NoInstruction, Unavailable):
             return None
 
-    def _pulled_back_by(
+    def _pulled_back_by_loop(
         self, loop: StepLoop, number: int, gradients: list[Tensor | None]
     ) -> tuple[int, list[Tensor | None]]:
         """Go back through the last of `number` steps by a compiled loop, until a step needs Python.
@@ -130,10 +130,10 @@ class ChunkBackward:
         steps = len(self._controls)
         reached, _ = loop.run(steps - number, steps)
         if reached == steps:
-            return 0, self._with_time(self._recorded.found()[: self._recipe.n_state - 1])
+            return 0, self._with_time(self._recorded.last_gradients()[: self._recipe.n_state - 1])
         return steps - reached, [*self._recorded.given_gradients()]
 
-    def _of_step(self, number: int, gradients: list[Tensor | None]) -> Gradients:
+    def _step_gradients(self, number: int, gradients: list[Tensor | None]) -> Gradients:
         """Return the gradients of a step by the state before it, without its time, and by the values that need one."""
         recipe, control = self._recipe, self._controls[number]
         state, q = [steps[number] for steps in self._fields], self._fields[recipe.fields.index("q")][number + 1]
@@ -141,25 +141,25 @@ class ChunkBackward:
         needed += [(tensor, False) for tensor in control]
         if self._recorded is None:
             self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values])
-        found = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
-        if found is None:
+        by_inputs = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
+        if by_inputs is None:
             if self._recorded is not None:  # it has overwritten the gradients that came from the step after
                 gradients = [*self._recorded.given_gradients()]
-            every = q.new_ones(len(q), dtype=torch.bool)
-            found = solved_gradients(recipe, [*needed, *self._values], q, every, True, gradients)
-        return found
+            all_rows = q.new_ones(len(q), dtype=torch.bool)
+            by_inputs = solved_gradients(recipe, [*needed, *self._values], q, all_rows, True, gradients)
+        return by_inputs
 
     def _with_time(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients by all fields of a state, from those by all but its time, whose gradient is None."""
         return [*by_state[: self._recipe.time_index], None, *by_state[self._recipe.time_index :]]
 
 
-def _sum(gradient: Tensor | None, more: Tensor) -> Tensor:
+def _summed(gradient: Tensor | None, more: Tensor) -> Tensor:
     """Return the sum of two gradients; None for the first is zero."""
     return more if gradient is None else gradient + more
 
 
-def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+def _added_in_place(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
     """Return a total with a gradient added in place; None where both are None, which is zero."""
     if gradient is None:
         return total

@@ -61,15 +61,17 @@ class ChunkStates:
 
     def keep(self, number: int, after: State, info: StepInfo) -> None:
         """Copy state and report of a step, counted from 0."""
-        kept = self.destinations(after, info)
-        torch._foreach_copy_([places[number] for _, places in kept], [found for found, _ in kept])
+        destinations = self.destinations(after, info)
+        torch._foreach_copy_(
+            [storage[number] for _, storage in destinations], [overwritten for overwritten, _ in destinations]
+        )
         self.count(number + 1)
 
     def destinations(self, after: State, info: StepInfo) -> list[tuple[Tensor, Tensor]]:
         """Return pairs: a tensor that each step overwrites, and the tensor (T, ...) that keeps it for all steps."""
-        infos = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
-        found = [self._chunk.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
-        return list(zip(found, [*self._fields, *infos], strict=True))
+        stored_reports = [self._steps(tensor) for tensor in self._states.infos_like(info).tensors()]
+        overwritten = [self._chunk.without_repeated(tensor) for tensor in (*after.fields(), *info.tensors())]
+        return list(zip(overwritten, [*self._fields, *stored_reports], strict=True))
 
     def count(self, steps: int) -> None:
         """Note how many steps are kept by now."""

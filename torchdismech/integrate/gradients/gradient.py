@@ -38,7 +38,7 @@ from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows
 
-__all__ = ["differentiable_step", "solved_gradients", "taken_apart"]
+__all__ = ["differentiable_step", "solved_gradients", "split_for_autograd"]
 
 # of the gradients by the state after an equilibrium: smaller ones by the state before it are set to zero
 NOTHING = 1e-7
@@ -58,16 +58,18 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
     chunks = chunks_of(problem.state.batch, problem.state.batch if size is None else size)
     parametrized = problem.parametrized()  # found once for all chunks
     with parametrized.in_place():
-        recipe, tensors, given = taken_apart(problem, parametrized, chunks)
+        recipe, tensors, detached_problem = split_for_autograd(problem, parametrized, chunks)
         with torch.no_grad(), apart_from_checkpoints():
-            after, info, solved = solved_in_chunks(given, chunks)
+            after, info, solved_chunks = solved_in_chunks(detached_problem, chunks)
     if recipe is not None:
-        recipe.chunks = solved
-        after = after.with_fields(_Step.apply(recipe, after.fields(), given.running & info.converged, *tensors))
+        recipe.chunks = solved_chunks
+        after = after.with_fields(
+            _Step.apply(recipe, after.fields(), detached_problem.running & info.converged, *tensors)
+        )
     return after, info
 
 
-def taken_apart(
+def split_for_autograd(
     problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]
 ) -> tuple[StepRecipe | None, list[Tensor], StepProblem]:
     """Return what autograd must remember of a step, all tensors that it depends on, and the step without gradients.
@@ -78,20 +80,26 @@ def taken_apart(
     ----------
     parametrized : the tensors that parametrizations make, which stand in the model.
     """
-    recording, held = torch.is_grad_enabled(), held_values(problem, parametrized, chunks)
-    values = problem.trained() | held if recording else held
+    autograd_records, replaced_values = torch.is_grad_enabled(), held_values(problem, parametrized, chunks)
+    values = problem.trained() | replaced_values if autograd_records else replaced_values
     tensors = [*problem.state.fields(), *problem.control.tensors().values(), *values.tensors.values()]
-    recipe, given = None, problem
-    if recording and any(tensor.requires_grad for tensor in tensors):
+    recipe, detached_problem = None, problem
+    if autograd_records and any(tensor.requires_grad for tensor in tensors):
         _refuse_inference(tensors)
         recipe = StepRecipe.of(problem, values)
         if problem.snapshot is not None:
             recipe.snapshot, recipe.taken_again = problem.snapshot, within_checkpoint()
             recipe.versions = problem.snapshot.versions(sources=recipe.taken_again)
         # compiled code is made for tensors that require gradients, or for tensors that do not
-        given = recipe.problem([tensor.detach() for tensor in tensors])
-        given = given.replace(snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible)
-    return recipe, tensors, given.replace(values=held.detached()) if held else given
+        detached_problem = recipe.problem([tensor.detach() for tensor in tensors])
+        detached_problem = detached_problem.replace(
+            snapshot=problem.snapshot, plane=problem.plane, divisible=problem.divisible
+        )
+    return (
+        recipe,
+        tensors,
+        detached_problem.replace(values=replaced_values.detached()) if replaced_values else detached_problem,
+    )
 
 
 def _refuse_inference(tensors: Sequence[Tensor]) -> None:
@@ -108,8 +116,8 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, recipe: StepRecipe, after: tuple[Tensor, ...], accepted: Tensor, *tensors: Tensor):  # noqa: D102
-        given = {tensor.data_ptr() for tensor in tensors}
-        outputs = tuple([tensor.clone() if tensor.data_ptr() in given else tensor for tensor in after])
+        input_addresses = {tensor.data_ptr() for tensor in tensors}
+        outputs = tuple([tensor.clone() if tensor.data_ptr() in input_addresses else tensor for tensor in after])
         ctx.recipe = recipe
         ctx.save_for_backward(*tensors, outputs[0], accepted)
         ctx.set_materialize_grads(False)
@@ -135,8 +143,8 @@ class _Step(torch.autograd.Function):
 class _ChunkGradients:
     """The gradients of a step, found for one chunk of the batch after the other.
 
-    The recording that took one chunk is given the others without another look at the model, which cannot change between
-    them.
+    The recording that took one chunk is given the others without another check of the model, which cannot change
+    between them.
 
     Parameters
     ----------
@@ -152,7 +160,7 @@ class _ChunkGradients:
         self._recipe, self._needed, self._axes = recipe, needed, recipe.axes()
         self._q, self._accepted, self._gradients = q, accepted, gradients
         self._on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
-        self._every = self._on_cpu and bool(accepted.all())
+        self._all_accepted = self._on_cpu and bool(accepted.all())
         self._fitting: StepKind | None = None
         self._recorded: RecordedChunks | None = None
 
@@ -160,37 +168,42 @@ class _ChunkGradients:
         """Return the gradients by all that the step depends on, None for those that need none."""
         sums = Sums(self._needed, self._axes)
         for solved in self._recipe.chunks:
-            sums.add(solved.chunk, self._of_chunk(solved))
-        by_tensors = sums.found()
-        if not self._every:  # rows that were not solved are the state before
+            sums.add(solved.chunk, self._chunk_gradients(solved))
+        by_tensors = sums.gradients()
+        if not self._all_accepted:  # rows that were not solved are the state before
             for k, gradient in enumerate(self._gradients):
                 if gradient is not None:
-                    by_tensors[k] = _with_rows(by_tensors[k], gradient, ~self._accepted)
+                    by_tensors[k] = _with_rows_added(by_tensors[k], gradient, ~self._accepted)
         return by_tensors
 
-    def _of_chunk(self, solved: SolvedChunk) -> Gradients | None:
+    def _chunk_gradients(self, solved: SolvedChunk) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None where none of its robots was solved."""
         chunk, on_cpu = solved.chunk, self._on_cpu
-        all_here = self._every or (on_cpu and bool(chunk.of(self._accepted).all()))
-        found = self._recorded.of_chunk(solved) if self._recorded is not None and all_here else None
-        if found is not None or (on_cpu and not all_here and not bool(chunk.of(self._accepted).any())):
-            return found
-        own = self._recipe.of_chunk(solved, self._fitting)
+        all_accepted = self._all_accepted or (on_cpu and bool(chunk.of(self._accepted).all()))
+        by_needed = self._recorded.of_chunk(solved) if self._recorded is not None and all_accepted else None
+        if by_needed is not None or (on_cpu and not all_accepted and not bool(chunk.of(self._accepted).any())):
+            return by_needed
+        chunk_recipe = self._recipe.of_chunk(solved, self._fitting)
         needed: Needed = [
             (chunk.of(tensor, axis), need) for (tensor, need), axis in zip(self._needed, self._axes, strict=True)
         ]
         by_state = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in self._gradients]
         accepted = chunk.zero_where_repeated(self._accepted)
-        found = solved_gradients(own, needed, chunk.of(self._q), accepted, all_here, by_state)
-        self._fitting = own.fitting
+        by_needed = solved_gradients(chunk_recipe, needed, chunk.of(self._q), accepted, all_accepted, by_state)
+        self._fitting = chunk_recipe.fitting
         if not chunk.whole:
-            every = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
-            self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, every)
-        return found
+            all_gradients = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
+            self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, all_gradients)
+        return by_needed
 
 
 def solved_gradients(
-    recipe: StepRecipe, needed: Needed, q: Tensor, accepted: Tensor, every_row: bool, gradients: Sequence[Tensor | None]
+    recipe: StepRecipe,
+    needed: Needed,
+    q: Tensor,
+    accepted: Tensor,
+    all_accepted: bool,
+    gradients: Sequence[Tensor | None],
 ) -> Gradients:
     """Return the gradients by the inputs that need one; rows that were not solved count as zero.
 
@@ -198,29 +211,29 @@ def solved_gradients(
 
     Parameters
     ----------
-    every_row : whether all rows are known to be solved.
+    all_accepted : whether all rows are known to be solved.
     gradients : by the fields of the state after the step; None is zero, too.
     """
     # as one compiled code serves all steps: the first state of a rollout requires fewer gradients than others
-    every = recipe.n_state if recipe.model.compilation.active else 0
-    leaves = [_leaf(t, need or (k < every and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
+    always_leaves = recipe.n_state if recipe.model.compilation.active else 0
+    leaves = [_leaf(t, need or (k < always_leaves and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
     with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
-        if every_row or accepted.device.type != "cpu":  # on a GPU a recording finds out whether all were solved
-            recorded = recorded_gradients(recipe, leaves, q, None if every_row else accepted, gradients, wanted)
+        if all_accepted or accepted.device.type != "cpu":  # on a GPU a recording finds out whether all were solved
+            recorded = recorded_gradients(recipe, leaves, q, None if all_accepted else accepted, gradients, wanted)
             if recorded is not None:
                 return recorded
-        found = recipe.model.compilation.guarded(lambda: _gradients(recipe, leaves, q, accepted, gradients, wanted))
+        by_wanted = recipe.model.compilation.guarded(lambda: _gradients(recipe, leaves, q, accepted, gradients, wanted))
     if not recipe.method.scheme.inertial:
         wanted_fields = [name for name, (_, need) in zip(recipe.fields, needed, strict=False) if need]
-        found = _without_rounding(found, wanted_fields, sizes_of(gradients, recipe.fields, q))
+        by_wanted = _without_rounding(by_wanted, wanted_fields, sizes_of(gradients, recipe.fields, q))
     # the host does not wait for the answer: where no row was solved these are zeros, whatever was found
     if accepted.device.type != "cpu":
-        found = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in found)
-    return found
+        by_wanted = tuple(None if g is None else torch.where(accepted.any(), g, 0.0) for g in by_wanted)
+    return by_wanted
 
 
-def _without_rounding(found: Gradients, fields: Sequence[str], given: Tensor) -> Gradients:
+def _without_rounding(gradients: Gradients, fields: Sequence[str], gradient_sizes: Tensor) -> Gradients:
     """Return gradients in which those by the state before an equilibrium are zero where they are no more than rounding.
 
     An equilibrium does not depend on where the search for it began, but for what clamps and frames hand on. The
@@ -230,16 +243,16 @@ def _without_rounding(found: Gradients, fields: Sequence[str], given: Tensor) ->
     Parameters
     ----------
     found : gradients, first those by `fields` of the state before.
-    given : (B,) sizes of the gradients by the state after the equilibrium.
+    gradient_sizes : (B,) of the gradients by the state after the equilibrium.
     """
-    cut = []
-    for name, gradient in zip(fields, found, strict=False):  # the gradients by other tensors come after these
+    kept = []
+    for name, gradient in zip(fields, gradients, strict=False):  # the gradients by other tensors come after these
         if name in PLACES and gradient is not None and gradient.numel():
             # the size of all of it, as parts of it may cancel each other later
-            sizes = gradient.reshape(len(given), -1).abs().amax(1)
-            gradient = where_rows(~(sizes <= NOTHING * given), gradient, 0.0)  # NaN stays
-        cut.append(gradient)
-    return (*cut, *found[len(fields) :])
+            sizes = gradient.reshape(len(gradient_sizes), -1).abs().amax(1)
+            gradient = where_rows(~(sizes <= NOTHING * gradient_sizes), gradient, 0.0)  # NaN stays
+        kept.append(gradient)
+    return (*kept, *gradients[len(fields) :])
 
 
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
@@ -249,11 +262,11 @@ def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.detach().requires_grad_(requires_grad)
 
 
-def _with_rows(found: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor | None:
+def _with_rows_added(total: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor | None:
     """Return a gradient with another one (B, ..) added in some rows (B,); None stays."""
-    if found is None:
+    if total is None:
         return None
-    return found + where_rows(rows, gradient, 0.0)
+    return total + where_rows(rows, gradient, 0.0)
 
 
 def _gradients(
@@ -280,7 +293,9 @@ def _gradients(
     return _gradients_by_loops(recipe, leaves, donor, q, accepted, gradients, wanted)
 
 
-def _gradients_by_loops(recipe: StepRecipe, leaves: Sequence[Tensor], donor: Tensor | None, *given: Any) -> Gradients:
+def _gradients_by_loops(
+    recipe: StepRecipe, leaves: Sequence[Tensor], donor: Tensor | None, *arguments: Any
+) -> Gradients:
     """Return the gradients of `gradients_at_root`, by the library's compiled loops in steps that torch runs eagerly."""
     with nullcontext() if recipe.model.compilation.active else differentiated():
-        return gradients_at_root(recipe, leaves, donor, *given)
+        return gradients_at_root(recipe, leaves, donor, *arguments)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError
-from torchdismech.integrate.causes import cause_in_hooks
+from torchdismech.integrate.causes import cause_in_users_code
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.model import Model
 from torchdismech.model.registration import refuse_unregistered, unregistered
@@ -21,7 +21,7 @@ __all__ = ["refuse_hidden_tensors", "refuse_wrong_matrix"]
 OFF = 1e-4  # relative error of adjoint equations that were solved: beyond, the matrix is ill-conditioned or wrong
 NOTHING_HIDDEN = "no hidden tensors"  # an entry of `Snapshot.checked_keys`
 
-_looked_at: WeakSet[Model] = WeakSet()
+_examined: WeakSet[Model] = WeakSet()
 
 
 def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot: Snapshot) -> None:
@@ -32,36 +32,38 @@ def refuse_hidden_tensors(model: Model, state: State, control: Control, snapshot
     """
     if not model.has_user_hooks or NOTHING_HIDDEN in snapshot.checked_keys:
         return
-    if model not in _looked_at or any(unregistered(model)):
-        _look_for_hidden_tensors(model, state, control)
-        _looked_at.add(model)
+    if model not in _examined or any(unregistered(model)):
+        _refuse_hidden_tensors_now(model, state, control)
+        _examined.add(model)
     snapshot.checked_keys.add(NOTHING_HIDDEN)
 
 
-def _look_for_hidden_tensors(model: Model, state: State, control: Control) -> None:
-    at, control = state.rows(slice(1)).detach(), control.rows(slice(1))
-    eagerly = model.compilation.paused()
-    with torch.enable_grad(), apart_from_checkpoints(), eagerly, per_robot(model).rows(0, 1).in_place():
-        at = at.replace(q=at.q.requires_grad_())
+def _refuse_hidden_tensors_now(model: Model, state: State, control: Control) -> None:
+    robot_state, control = state.rows(slice(1)).detach(), control.rows(slice(1))
+    uncompiled = model.compilation.paused()
+    with torch.enable_grad(), apart_from_checkpoints(), uncompiled, per_robot(model).rows(0, 1).in_place():
+        robot_state = robot_state.replace(q=robot_state.q.requires_grad_())
 
         def force() -> Tensor:
-            return model.mechanics.force(model.start_step(at, control), at.q, at.velocity, at.time)
+            return model.mechanics.force(
+                model.start_step(robot_state, control), robot_state.q, robot_state.velocity, robot_state.time
+            )
 
-        refuse_unregistered(model, force(), [at.q, *control.tensors().values()], force)
+        refuse_unregistered(model, force(), [robot_state.q, *control.tensors().values()], force)
 
 
 def refuse_wrong_matrix(
-    model: Model, state: State, control: Control, found: Tensor, expected: Tensor, rows: Tensor
+    model: Model, state: State, control: Control, by_autograd: Tensor, expected: Tensor, rows: Tensor
 ) -> None:
     """Refuse gradients of a step whose matrix is not the derivative of its residual, and name the hook.
 
     Parameters
     ----------
     state : where forces are evaluated at the root.
-    found, expected : (B, n_free) both sides of the adjoint equations A^T lambda = rhs, with A^T lambda by autograd.
+    by_autograd, expected : (B, n_free) both sides of the adjoint equations A^T lambda = rhs, the first by autograd.
     rows : (B,) robots that were solved.
     """
-    off = torch.linalg.vector_norm(found - expected, dim=1) > OFF * torch.linalg.vector_norm(expected, dim=1)
-    off = off & rows
-    if bool(off.any()) and (cause := cause_in_hooks(model, state, control, off)):
+    wrong = torch.linalg.vector_norm(by_autograd - expected, dim=1) > OFF * torch.linalg.vector_norm(expected, dim=1)
+    wrong = wrong & rows
+    if bool(wrong.any()) and (cause := cause_in_users_code(model, state, control, wrong)):
         raise InputError(f"gradients through a step need the derivatives of all forces: {cause}")

@@ -119,6 +119,6 @@ class StepRecipe:
         problem = self.problem(tensors, robots)
         if self.load is not None:
             equations = problem.equations(mechanics=self.mechanics)
-            equations.take_load(self.load)
+            equations.set_load(self.load)
             return equations
         return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)

@@ -29,7 +29,9 @@ class Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
-        self._places: dict[int, Sequence[Tensor]] = {}  # for each input, by its number: each chunk's part of the total
+        self._chunk_parts: dict[
+            int, Sequence[Tensor]
+        ] = {}  # for each input, by its number: each chunk's part of the total
 
     def add(self, chunk: Chunk, gradients: Sequence[Tensor | None] | None) -> None:
         """Add the gradients of a chunk by the inputs that need one, which are copied; None is zero."""
@@ -38,7 +40,7 @@ class Sums:
                 if gradient is not None:
                     self._totals[k] = gradient.clone(memory_format=torch.contiguous_format)
             return
-        places, pieces = [], []
+        targets, sources = [], []
         for number, (k, axis) in enumerate(self._wanted):
             gradient, total = None if gradients is None else gradients[number], self._totals[k]
             if axis is None:
@@ -48,16 +50,16 @@ class Sums:
             if total is None and gradient is not None:
                 make = torch.zeros_like if chunk.number else torch.empty_like  # chunks before this one had no gradient
                 self._totals[k] = total = make(self._needed[k][0], memory_format=torch.contiguous_format)
-                self._places[k] = total.split(chunk.size, axis)
+                self._chunk_parts[k] = total.split(chunk.size, axis)
             if gradient is not None:
-                places.append(self._places[k][chunk.number])
-                pieces.append(chunk.without_repeated(gradient, axis))
+                targets.append(self._chunk_parts[k][chunk.number])
+                sources.append(chunk.without_repeated(gradient, axis))
             elif total is not None:
-                self._places[k][chunk.number].zero_()
-        if places:
-            torch._foreach_copy_(places, pieces)
+                self._chunk_parts[k][chunk.number].zero_()
+        if targets:
+            torch._foreach_copy_(targets, sources)
 
-    def found(self) -> list[Tensor | None]:
+    def gradients(self) -> list[Tensor | None]:
         """Return the gradients by all inputs, None for those that need none."""
         for k, _ in self._wanted:
             self._totals[k] = torch.zeros_like(self._needed[k][0]) if self._totals[k] is None else self._totals[k]

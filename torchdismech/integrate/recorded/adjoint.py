@@ -29,7 +29,7 @@ from torchdismech.values import Values
 __all__ = ["RecordedAdjoint"]
 
 
-class Found(NamedTuple):
+class BackwardResults(NamedTuple):
     """The results of a recorded backward pass.
 
     Attributes
@@ -71,8 +71,8 @@ class RecordedAdjoint:
         self._left_out = [gradient is None for gradient in gradients]
         # places of q and of the first gradient among the buffers
         self._q, self._first_gradient = len(inputs), len(inputs) + 1
-        given = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
-        self._buffers = StaticBuffers(given)
+        buffers = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
+        self._buffers = StaticBuffers(buffers)
         self._static = self._buffers.tensors
         controls = [name for name in recipe.controls if kind.all_forces or name != "force"]
         self._dt = q.new_empty(())
@@ -85,8 +85,8 @@ class RecordedAdjoint:
             axes_of_values=[],
         )
         self._singular: Tensor | None = None
-        self._give(recipe.dt, given)
-        self._tape: Recording[Found] = recorded(self._at_root, q.device, kind.recorded_step.pool)
+        self._give(recipe.dt, buffers)
+        self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, kind.recorded_step.pool)
         # derivatives do not read an input in which residual and state are linear
         self._buffers.read_by(self._tape.reads)
         by_state = self._by_inputs(self._tape.outputs.gradients)[self._layout.state]
@@ -95,7 +95,7 @@ class RecordedAdjoint:
         self._without_zeros: RecordedAdjoint | None = None
 
     def replayed(
-        self, dt: float | Tensor, given: Sequence[Tensor | None], accepted: Tensor | None = None
+        self, dt: float | Tensor, tensors: Sequence[Tensor | None], accepted: Tensor | None = None
     ) -> list[Tensor | None] | None:
         """Return the gradients by the inputs, None for those that require none, and where nothing depends on them.
 
@@ -104,16 +104,16 @@ class RecordedAdjoint:
 
         Parameters
         ----------
-        given : the inputs, q at the root, and the gradients by the fields of the state after the step; None leaves one
-            as in the step before.
+        tensors : the inputs, q at the root, and the gradients by the fields of the state after the step; None leaves
+            one as in the step before.
         accepted : (B,) robots that were solved; None: all were.
         """
-        self._give(dt, given)
-        found = self._tape.replay()
-        refused = found.singular if accepted is None else found.singular | ~accepted.all()
-        if bool(refused):  # the one thing that the host waits for
+        self._give(dt, tensors)
+        results = self._tape.replay()
+        unusable = results.singular if accepted is None else results.singular | ~accepted.all()
+        if bool(unusable):  # the one thing that the host waits for
             return None
-        return self._by_inputs(found.gradients)
+        return self._by_inputs(results.gradients)
 
     def without_zeros(self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]) -> RecordedAdjoint:
         """Return the recording that differentiates such a step: this, or one without gradients that are always zero.
@@ -122,14 +122,14 @@ class RecordedAdjoint:
         the reference twist only its branch. So within a run, where gradients come from the next step, those by these
         fields are zero.
         """
-        given = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
-        if not q.is_cpu or not given or any(given):
+        has_unreached = [g is not None for g, unreached in zip(gradients, self._unreached, strict=True) if unreached]
+        if not q.is_cpu or not has_unreached or any(has_unreached):
             return self
         if self._without_zeros is None:
-            own = [t.detach().requires_grad_(require) for t, require in zip(inputs, self._requires, strict=True)]
-            every = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
-            others = [None if unreached else gradient for gradient, unreached in every]
-            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, own, q, others)
+            leaves = [t.detach().requires_grad_(require) for t, require in zip(inputs, self._requires, strict=True)]
+            gradients_and_unreached = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
+            reached_gradients = [None if unreached else gradient for gradient, unreached in gradients_and_unreached]
+            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, leaves, q, reached_gradients)
         return self._without_zeros
 
     # ---- gradients by the state after a step, and from step to step --------------------------------------------------
@@ -158,7 +158,7 @@ class RecordedAdjoint:
         """Copy gradients by the fields of the state after a step to the buffers; inputs and q stay as they are."""
         self._buffers.give([*[None] * self._first_gradient, *self.gradients_read(gradients)])
 
-    def found(self) -> list[Tensor | None]:
+    def last_gradients(self) -> list[Tensor | None]:
         """Return the gradients of the last step by all inputs, in memory that the next step overwrites."""
         return self._by_inputs(self._tape.outputs.gradients)
 
@@ -183,28 +183,28 @@ class RecordedAdjoint:
             fields.
         totals : to which gradients by the model's tensors are added, with their places among the inputs.
         """
-        found, read = self.found(), self.reads
-        handed_on = [None if self._stands_there(field, g) else g for field, g in enumerate(found)]
-        held = any(gradient is not None and self._buffers.hold(gradient) for gradient in handed_on)
-        if held or not isinstance(self._tape, Tape) or any(found[field] is None for field, _ in by_steps):
+        gradients, places_read = self.last_gradients(), self.reads
+        handed_on = [None if self._stands_there(field, g) else g for field, g in enumerate(gradients)]
+        in_buffers = any(gradient is not None and self._buffers.hold(gradient) for gradient in handed_on)
+        if in_buffers or not isinstance(self._tape, Tape) or any(gradients[field] is None for field, _ in by_steps):
             return None
         before, after = PerStepInstructions(), PerStepInstructions()
-        for place, each in [*inputs, (self._q, q)]:
-            if place in read:
-                before.add("copy", self._static[place], each)
-        for field, each in by_steps:
+        for place, values in [*inputs, (self._q, q)]:
+            if place in places_read:
+                before.add("copy", self._static[place], values)
+        for field, values in by_steps:
             if self._reads_gradient(field):
-                before.add("add", self._gradient(field), self._gradient(field), each)
+                before.add("add", self._gradient(field), self._gradient(field), values)
         for field, gradient in enumerate(handed_on[self._layout.state]):
             if self._reads_gradient(field) and gradient is not None:
                 after.add("copy", self._gradient(field), gradient)
-        for of_model, total in totals:
-            more = None if of_model is None else found[of_model]
-            if more is None:
+        for place_of_tensor, total in totals:
+            by_tensor = None if place_of_tensor is None else gradients[place_of_tensor]
+            if by_tensor is None:
                 continue
             if total is None:
                 return None  # there is nothing yet to add it to
-            after.add("add", total, total, more)
+            after.add("add", total, total, by_tensor)
         return StepLoop(StepCalls(self._tape.table), before, after, [self._tape.outputs.singular])
 
     def _stands_there(self, place: int, gradient: Tensor | None) -> bool:
@@ -220,34 +220,36 @@ class RecordedAdjoint:
     def _reads_gradient(self, field: int) -> bool:
         return self._first_gradient + field in self._buffers.places
 
-    def _by_inputs(self, found: Gradients) -> list[Tensor | None]:
+    def _by_inputs(self, gradients: Gradients) -> list[Tensor | None]:
         """Return the gradients by all inputs, None if not required, from those by the inputs that require one."""
-        by_required = iter(found)
+        by_required = iter(gradients)
         return [next(by_required) if require else None for require in self._requires]
 
-    def _give(self, dt: float | Tensor, given: Sequence[Tensor | None]) -> None:
+    def _give(self, dt: float | Tensor, tensors: Sequence[Tensor | None]) -> None:
         """Copy the inputs of a step, q and gradients to the buffers that are read, and set dt."""
-        self._buffers.give(given)
+        self._buffers.give(tensors)
         self._dt.fill_(dt)
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
-    def _at_root(self) -> Found:
+    def _at_root(self) -> BackwardResults:
         recipe, layout = self._recipe, self._layout
         inputs = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
-        q, given = self._static[self._q], self._static[self._first_gradient :]
-        gradients = [None if left_out else gradient for left_out, gradient in zip(self._left_out, given, strict=True)]
+        q, gradient_buffers = self._static[self._q], self._static[self._first_gradient :]
+        gradients = [
+            None if left_out else gradient for left_out, gradient in zip(self._left_out, gradient_buffers, strict=True)
+        ]
         if layout.load is not None:
             mechanics = self._kind.recorded_step.mechanics.of_robots_in(None)
             recipe = dataclasses.replace(recipe, mechanics=mechanics, load=inputs[layout.load])
         leaves = [*inputs[layout.state], *inputs[layout.control]]
         wanted = [tensor for tensor, require in zip(inputs, self._requires, strict=True) if require]
-        every = torch.ones(len(q), dtype=torch.bool, device=q.device)
+        all_rows = torch.ones(len(q), dtype=torch.bool, device=q.device)
         by_loops = nullcontext() if not q.is_cpu and recipe.model.compilation.active else differentiated()
         with self._kind.values(inputs).in_place(), by_loops:
-            found = gradients_at_root(recipe, leaves, None, q, every, gradients, wanted, self._multipliers)
+            by_wanted = gradients_at_root(recipe, leaves, None, q, all_rows, gradients, wanted, self._multipliers)
         assert self._singular is not None
-        return Found(found, self._singular)
+        return BackwardResults(by_wanted, self._singular)
 
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
         """Return the solution of the adjoint equations; `_singular` keeps whether some matrix has none."""

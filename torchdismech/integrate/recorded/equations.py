@@ -40,9 +40,9 @@ class RecordedEquations(StepEquations):
         static: Values | None = None,
     ):
         start = dataclasses.replace(recorded.start, pairs=pairs)
-        given = recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics
-        super().__init__(*given, constraints)
-        self.take_load(recorded.load, recorded.lengths_kept)
+        arguments = recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics
+        super().__init__(*arguments, constraints)
+        self.set_load(recorded.load, recorded.keeps_edge_lengths)
         self._find_recordings, self._static = find_recordings, Values() if static is None else static
         self._recordings = find_recordings(pairs)
 
@@ -55,32 +55,32 @@ class RecordedEquations(StepEquations):
         """Return the recording of a function whose first argument is these equations; None without one."""
         return self._recordings.get(function)
 
-    def _called(self, function: Callable, *given: Tensor) -> Any:
+    def _call_recorded(self, function: Callable, *given: Tensor) -> Any:
         """Call the recording of a function of `StepEquations`, or the function itself."""
         return self._recordings.get(function, function)(self, *given)
 
     def unconstrained_residual(self, x: Tensor) -> Tensor:
         """Return the residual (B, n_free) without the loads of constraints."""
-        return self._called(StepEquations.unconstrained_residual, x)
+        return self._call_recorded(StepEquations.unconstrained_residual, x)
 
     def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual without the loads of constraints, and its derivative as values (nnz, B)."""
-        return self._called(StepEquations.unconstrained, x)
+        return self._call_recorded(StepEquations.unconstrained, x)
 
     def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the bare residual (B, n_free), and q and velocity (B, n) where forces are evaluated."""
-        return self._called(StepEquations.bare_residual, x)
+        return self._call_recorded(StepEquations.bare_residual, x)
 
     def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the bare residual and its derivative by x, then q and velocity where forces are evaluated.
 
         Shapes are (B, n_free), values (nnz, B), and (B, n).
         """
-        return self._called(StepEquations.bare_residual_and_matrix, x)
+        return self._call_recorded(StepEquations.bare_residual_and_matrix, x)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step."""
-        return self._called(StepEquations.advanced, x, step)
+        return self._call_recorded(StepEquations.advanced, x, step)
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:

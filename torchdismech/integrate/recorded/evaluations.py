@@ -71,19 +71,21 @@ class RecordedEvaluations:
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
         with self._static.values.in_place():
-            self._setup = recorded(self._set_up, device, pool)
-            self._made = self._setup.replay()
+            self._set_up_recording = recorded(self._set_up, device, pool)
+            self._set_up_results = self._set_up_recording.replay()
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
 
     def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
         """Copy the inputs of a step to the static buffers, and replay the set-up."""
         self._static.give(inputs, dt)
-        self._setup.replay()
+        self._set_up_recording.replay()
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the step that was set up, with its pairs that may touch and its constraints."""
-        return RecordedEquations(self._made.bare, self._recordings_for, pairs, constraints, self._static.values)
+        return RecordedEquations(
+            self._set_up_results.bare, self._recordings_for, pairs, constraints, self._static.values
+        )
 
     def _recordings_for(self, pairs: StepPairs | None) -> Recordings:
         """Return the recordings, by the functions that they replace.
@@ -93,27 +95,27 @@ class RecordedEvaluations:
         if pairs is None:
             return self._recordings
         assert self._with_pairs is not None
-        bound = self._with_pairs.bound(pairs)
-        return self._recordings | self._with_pairs.recordings if bound else self._recordings
+        all_bound = self._with_pairs.bind(pairs)
+        return self._recordings | self._with_pairs.recordings if all_bound else self._recordings
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _set_up(self) -> _SetUp:
         equations = self._static.problem.equations(mechanics=self._static.mechanics)
         if self._static.load is not None:
-            equations.take_load(self._static.load)
+            equations.set_load(self._static.load)
         equations.prepare()
         weight, scale, ahead = equations.setup(None, True)
         return _SetUp(equations, weight, scale, ahead, first_iterate(equations, False))
 
     def _recorded_functions(self) -> dict[Callable, Callable]:
         """Return the recordings without pairs, by the functions that they replace."""
-        bare, rubbing, x = self._made.bare, self._made.bare.rubbing, self._made.here
+        bare, rubbing, x = self._set_up_results.bare, self._set_up_results.bare.rubbing, self._set_up_results.here
         state = self._static.problem.state
-        every = x.new_ones(state.batch, dtype=torch.bool)
+        all_rows = x.new_ones(state.batch, dtype=torch.bool)
         friction = rubbing.first_friction(state)
-        tractions = [known[..., :3] for known in friction]
-        residual, plain = (
+        tractions = [friction_of_obstacle[..., :3] for friction_of_obstacle in friction]
+        residual, residual_and_matrix = (
             self._recorded_call(bare.bare_residual, [x]),
             self._recorded_call(bare.bare_residual_and_matrix, [x]),
         )
@@ -121,31 +123,31 @@ class RecordedEvaluations:
             self._recorded_call(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
         )
         if len(bare.model.self_contacts):
-            self._with_pairs = PairEvaluations(bare, residual, plain, x, self._static.pool)
+            self._with_pairs = PairEvaluations(bare, residual, residual_and_matrix, x, self._static.pool)
         return {
             StepEquations.setup: self._weight_scale_and_iterate,
             StepEquations.advanced: self._recorded_call(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,
-            StepEquations.bare_residual_and_matrix: _ByTractions(plain, with_tractions),
-            StepEquations.accepted_state: self._recorded_call(bare.accepted_state, [state.q, every]),
+            StepEquations.bare_residual_and_matrix: _ByTractions(residual_and_matrix, with_tractions),
+            StepEquations.accepted_state: self._recorded_call(bare.accepted_state, [state.q, all_rows]),
             first_friction: self._recorded_call(partial(first_friction, bare), [x]),
             obstacles_reported: self._recorded_call(partial(obstacles_reported, bare), [state.q]),
             expected_friction: self._recorded_call(partial(expected_friction, bare), [x, *friction]),
             judged_step: self._recorded_call(
-                partial(judged_step, bare), judged_step_arguments(x, self._made.weight, every)
+                partial(judged_step, bare), judged_step_arguments(x, self._set_up_results.weight, all_rows)
             ),
         }
 
-    def _recorded_call(self, function: Callable, given: Sequence[Tensor]) -> RecordedCall:
-        return RecordedCall(function, given, self._static.pool)
+    def _recorded_call(self, function: Callable, tensors: Sequence[Tensor]) -> RecordedCall:
+        return RecordedCall(function, tensors, self._static.pool)
 
     def _weight_scale_and_iterate(
         self, _: StepEquations, x: Tensor | None, ahead: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return weights of the norm, force scale and first iterate, as `StepEquations.setup` does."""
-        made = self._made
-        first = (made.ahead if ahead else made.here) if x is None else x
-        return made.weight, made.scale.clone(), first.clone()
+        results = self._set_up_results
+        first = (results.ahead if ahead else results.here) if x is None else x
+        return results.weight, results.scale.clone(), first.clone()
 
 
 class _ByTractions:

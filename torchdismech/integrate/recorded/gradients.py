@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.fused import watched
+from torchdismech.fused import traced
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
@@ -56,15 +56,15 @@ def recorded_gradients(
     gradients : by the fields of the state after the step; None is zero.
     """
     kind: StepKind | None = recipe.recorded_as
-    if kind is None or kind.recording is None or kind.gradients_refused or watched():
+    if kind is None or kind.recording is None or kind.gradients_refused or traced():
         return None
     problem = recipe.problem(leaves)
     if recipe.fitting is not kind:
         snapshot = recipe.snapshot if recipe.unchanged else None
         values = recipe.places.with_tensors(leaves[recipe.n_own :])
         # gradients do not use how robots lie in a plane, so any plane fits
-        standing = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
-        if not kind.fits(standing) or any(map(kind.captures, recipe.places.tensors)):
+        problem_now = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
+        if not kind.fits(problem_now) or any(map(kind.captures, recipe.places.tensors)):
             return None
         # users' loads run outside of the recording and may change the model
         recipe.fitting = kind if kind.all_forces else None
@@ -75,22 +75,22 @@ def recorded_gradients(
         assert load is not None
         with torch.enable_grad():
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
-    step = _recording(kind, recipe, inputs, q, gradients)
-    if step is None:
+    recording = _recording_for(kind, recipe, inputs, q, gradients)
+    if recording is None:
         return None
-    step = step.without_zeros(inputs, q, gradients)
-    found = step.replayed(recipe.dt, [*inputs, q, *step.gradients_read(gradients)], accepted)
-    return None if found is None else _passed_on(inputs, found, wanted)
+    recording = recording.without_zeros(inputs, q, gradients)
+    by_inputs = recording.replayed(recipe.dt, [*inputs, q, *recording.gradients_read(gradients)], accepted)
+    return None if by_inputs is None else _gradients_by_wanted(inputs, by_inputs, wanted)
 
 
-def _recording(
+def _recording_for(
     kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
 ) -> RecordedAdjoint | None:
     """Return the recording for inputs that require the same gradients, made now if it is due; None before."""
-    which = tuple(tensor.requires_grad for tensor in inputs)
-    passes = kind.backward.get(which)
+    requires_gradients = tuple(tensor.requires_grad for tensor in inputs)
+    passes = kind.backward.get(requires_gradients)
     if passes is None:
-        passes = kind.backward[which] = BackwardPasses()
+        passes = kind.backward[requires_gradients] = BackwardPasses()
     passes.count += 1
     if passes.count == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
@@ -107,22 +107,24 @@ def _recording(
     return passes.recording
 
 
-def _passed_on(inputs: Sequence[Tensor], found: Sequence[Tensor | None], wanted: Sequence[Tensor]) -> Gradients:
-    """Return the gradients by the tensors in `wanted`, from the gradients `found` by the inputs.
+def _gradients_by_wanted(
+    inputs: Sequence[Tensor], by_inputs: Sequence[Tensor | None], wanted: Sequence[Tensor]
+) -> Gradients:
+    """Return the gradients by the tensors in `wanted`, from those by the inputs.
 
     An input is one of these tensors itself, or autograd knows how it is made of them.
     """
     total: dict[int, Tensor] = {}
-    made = []
-    for tensor, gradient in zip(inputs, found, strict=True):
+    not_leaves = []
+    for tensor, gradient in zip(inputs, by_inputs, strict=True):
         if gradient is not None and tensor.is_leaf:
             total[id(tensor)] = gradient
         elif gradient is not None:
-            made.append((tensor, gradient))
-    if made:
-        outputs, by_outputs = zip(*made, strict=True)
-        further = torch.autograd.grad(outputs, wanted, by_outputs, allow_unused=True)
-        for tensor, gradient in zip(wanted, further, strict=True):
+            not_leaves.append((tensor, gradient))
+    if not_leaves:
+        outputs, by_outputs = zip(*not_leaves, strict=True)
+        by_wanted = torch.autograd.grad(outputs, wanted, by_outputs, allow_unused=True)
+        for tensor, gradient in zip(wanted, by_wanted, strict=True):
             if gradient is not None:
                 total[id(tensor)] = total[id(tensor)] + gradient if id(tensor) in total else gradient
     return tuple(total.get(id(t)) for t in wanted)

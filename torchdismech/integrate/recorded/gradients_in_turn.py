@@ -27,8 +27,8 @@ class RecordedChunks:
     Parameters
     ----------
     kind : of the chunks' steps.
-    step : the recorded backward pass of a chunk.
-    given : for each chunk what this pass takes; None for tensors that all chunks share: the first chunk was
+    recording : of the backward pass of a chunk.
+    chunk_inputs : for each chunk what this pass takes; None for tensors that all chunks share: the first chunk was
         differentiated already, and has left them in the buffers.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
     """
@@ -36,12 +36,18 @@ class RecordedChunks:
     def __init__(
         self,
         kind: StepKind,
-        step: RecordedAdjoint,
+        recording: RecordedAdjoint,
         dt: float | Tensor,
-        given: Sequence[Sequence[Tensor | None]],
+        chunk_inputs: Sequence[Sequence[Tensor | None]],
         places: Sequence[int | None],
     ) -> None:
-        self._kind, self._step, self._dt, self._given, self._places = kind, step, dt, given, places
+        self._kind, self._recording, self._dt, self._chunk_inputs, self._places = (
+            kind,
+            recording,
+            dt,
+            chunk_inputs,
+            places,
+        )
 
     @classmethod
     def of(
@@ -60,16 +66,16 @@ class RecordedChunks:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step.
         """
-        step, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
-        if kind is None or step is None:
+        recording, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
+        if kind is None or recording is None:
             return None
         inputs = _inputs(recipe, kind, needed)
-        axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], step.reads
+        axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], recording.reads
         # tensors that are not read need not be split
         axes = [axis if k in read else None for k, axis in enumerate(axes)]
         chunks = [solved.chunk for solved in recipe.chunks]
-        given = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
-        return cls(kind, step, recipe.dt, given, places)
+        chunk_inputs = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
+        return cls(kind, recording, recipe.dt, chunk_inputs, places)
 
     def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None if the recording cannot differentiate it.
@@ -79,8 +85,10 @@ class RecordedChunks:
         """
         if solved.recorded_as is not self._kind:
             return None
-        found = self._step.replayed(self._dt, self._given[solved.chunk.number])
-        return None if found is None else tuple(None if place is None else found[place] for place in self._places)
+        by_inputs = self._recording.replayed(self._dt, self._chunk_inputs[solved.chunk.number])
+        return (
+            None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
+        )
 
 
 class RecordedSteps:
@@ -89,23 +97,23 @@ class RecordedSteps:
     Parameters
     ----------
     kind : of the steps.
-    step : the recorded backward pass of a step.
+    recording : of the backward pass of a step.
     running : (B,) the robots that were stepped.
-    moved : the model's tensors among the inputs of the step.
+    model_tensors : the model's tensors among the inputs of the step.
     places : as of `RecordedChunks`.
     """
 
     def __init__(
         self,
         kind: StepKind,
-        step: RecordedAdjoint,
+        recording: RecordedAdjoint,
         dt: float | Tensor,
         running: Tensor,
-        moved: Sequence[Tensor],
+        model_tensors: Sequence[Tensor],
         places: Sequence[int | None],
     ) -> None:
-        self._layout, self._step, self._dt = kind.layout, step, dt
-        self._running, self._moved, self._places = running, moved, places
+        self._layout, self._recording, self._dt = kind.layout, recording, dt
+        self._running, self._model_tensors, self._places = running, model_tensors, places
         self._last: RecordedAdjoint | None = None
 
     @classmethod
@@ -118,11 +126,11 @@ class RecordedSteps:
         ----------
         needed : the tensors that one of the steps depends on, and whether each needs a gradient.
         """
-        step, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
-        if kind is None or step is None:
+        recording, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
+        if kind is None or recording is None:
             return None
         inputs = _inputs(recipe, kind, needed)
-        return cls(kind, step, recipe.dt, recipe.running, inputs[kind.layout.model], places)
+        return cls(kind, recording, recipe.dt, recipe.running, inputs[kind.layout.model], places)
 
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
@@ -137,13 +145,17 @@ class RecordedSteps:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step; None is zero.
         """
-        own = [*state, self._running, *control]
-        step = self._step.without_zeros([*own, *self._moved], q, gradients)
+        inputs_of_step = [*state, self._running, *control]
+        recording = self._recording.without_zeros([*inputs_of_step, *self._model_tensors], q, gradients)
         # the model's tensors are the same for all steps: the buffers keep them
-        moved = [None] * len(self._moved) if step is self._last else self._moved
-        self._last = step
-        found = step.replayed(self._dt, [*own, *moved, q, *step.gradients_read(gradients)])
-        return None if found is None else tuple(None if place is None else found[place] for place in self._places)
+        model_tensors = [None] * len(self._model_tensors) if recording is self._last else self._model_tensors
+        self._last = recording
+        by_inputs = recording.replayed(
+            self._dt, [*inputs_of_step, *model_tensors, q, *recording.gradients_read(gradients)]
+        )
+        return (
+            None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
+        )
 
     def given_gradients(self) -> list[Tensor]:
         """Return copies of the gradients by the state after it that the last step was given."""
@@ -174,19 +186,19 @@ class RecordedSteps:
         if self._last is None:
             return None
         inputs = [*enumerate(state), *enumerate(control, self._layout.control.start)]
-        of_model = self._places[len(self._places) - len(totals) :]
-        return self._last.loop(inputs, q, by_steps, list(zip(of_model, totals, strict=True)))
+        places_of_totals = self._places[len(self._places) - len(totals) :]
+        return self._last.loop(inputs, q, by_steps, list(zip(places_of_totals, totals, strict=True)))
 
     def give(self, gradients: Sequence[Tensor | None]) -> None:
         """Copy gradients by the state after the next step to the buffers; the loop gives the rest."""
         assert self._last is not None
         self._last.give_gradients(gradients)
 
-    def found(self) -> Gradients:
+    def last_gradients(self) -> Gradients:
         """Return the gradients of the last step by the tensors that need one; the next step overwrites them."""
         assert self._last is not None
-        found = self._last.found()
-        return tuple(None if place is None else found[place] for place in self._places)
+        by_inputs = self._last.last_gradients()
+        return tuple(None if place is None else by_inputs[place] for place in self._places)
 
 
 def _recorded_for(
@@ -196,13 +208,18 @@ def _recorded_for(
 
     Tensors that are none of its inputs have None for a place.
     """
-    numbers = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
+    number_of = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
     # for each input of a recording its place in `needed`; the mask of the rows that run is not there
-    order = [*range(recipe.n_state), None, *range(recipe.n_state, recipe.n_own), *map(numbers.get, kind.movable_places)]
+    order = [
+        *range(recipe.n_state),
+        None,
+        *range(recipe.n_state, recipe.n_own),
+        *map(number_of.get, kind.movable_places),
+    ]
     passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
-    step = None if passes is None else passes.recording
-    place_of = {k: place for place, k in enumerate(order)}
-    return step, [place_of.get(k) for k, (_, need) in enumerate(needed) if need]
+    recording = None if passes is None else passes.recording
+    place_in_inputs = {k: place for place, k in enumerate(order)}
+    return recording, [place_in_inputs.get(k) for k, (_, need) in enumerate(needed) if need]
 
 
 def _inputs(recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:

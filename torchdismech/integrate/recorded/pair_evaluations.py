@@ -62,31 +62,31 @@ class PairEvaluations:
             )
         self._rounds = PairRounds()
         # sums for pairs of all steps so far, by kind: recordings know them by their addresses
-        self._kept: dict[tuple, PairSums] = {}
+        self._sums_by_kind: dict[tuple, PairSums] = {}
         # whether the sums know where in the matrix the blocks of this step's pairs go
         self._block_places_filled = False
         self._sums: dict[PairTable, PairSums] = {}
-        self._rubbing: list[PairTable] = []
+        self._rubbing_tables: list[PairTable] = []
         self._pairs: StepPairs | None = None
 
-    def bound(self, pairs: StepPairs) -> bool:
+    def bind(self, pairs: StepPairs) -> bool:
         """Bind compiled code to the pairs of a step and the present laws; return whether it can evaluate them all."""
         self._pairs, self._sums, self._block_places_filled = pairs, {}, False
-        self._rubbing = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
+        self._rubbing_tables = [table for table in pairs.listed.tables if self._contacts[table.contact].rubs]
         pushing = self._contacts.force_tables(pairs.listed)
         for table in pairs.listed.tables:
             if table.contact in self._contacts.constrained_numbers:
                 continue
             kind = table.contact, table.kernel, self._contacts[table.contact].constants_of_robots
             # an empty table is skipped, unless recordings call the sums that are kept for its kind
-            if table not in pushing and kind not in self._kept:
+            if table not in pushing and kind not in self._sums_by_kind:
                 continue
-            sums = self._contacts[table.contact].bound_sums(table, self._kept.get(kind))
+            sums = self._contacts[table.contact].bound_sums(table, self._sums_by_kind.get(kind))
             if sums is None:
                 return False
-            if sums is not self._kept.get(kind):
+            if sums is not self._sums_by_kind.get(kind):
                 sums.allow_on_tapes()
-            self._kept[kind] = self._sums[table] = sums
+            self._sums_by_kind[kind] = self._sums[table] = sums
         return True
 
     @property
@@ -119,20 +119,20 @@ class PairEvaluations:
     ) -> list[Tensor]:
         """Return the rows of a search after a primal-dual step, as `primal_dual.next_iterates` lays them out."""
 
-        def taken(weight: Tensor, tolerance: Tensor, max_iterations: Tensor, *rows: Tensor) -> list[Tensor]:
-            own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
-            return next_iterates(equations, own, max_iterations, *rows)
+        def next_of(weight: Tensor, tolerance: Tensor, max_iterations: Tensor, *rows: Tensor) -> list[Tensor]:
+            round_options = dataclasses.replace(options, weight=weight, tolerance=tolerance)
+            return next_iterates(equations, round_options, max_iterations, *rows)
 
-        given = [options.weight, options.tolerance, max_iterations, *rows]
-        return self._by_rounds(taken, (next_iterates, options.unbounded), options.solver, given)
+        tensors = [options.weight, options.tolerance, max_iterations, *rows]
+        return self._by_rounds(next_of, (next_iterates, options.noise_at_each_iterate), options.solver, tensors)
 
     def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
         """Return residual, matrix, norm and noise at a first iterate, as `progress.first_measures` does."""
 
-        def found(weight: Tensor, x: Tensor) -> list[Tensor]:
+        def results(weight: Tensor, x: Tensor) -> list[Tensor]:
             return first_measures(equations, x, dataclasses.replace(options, weight=weight))
 
-        return self._by_rounds(found, (first_measures,), options.solver, [options.weight, x])
+        return self._by_rounds(results, (first_measures,), options.solver, [options.weight, x])
 
     def plain_round(
         self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
@@ -149,7 +149,7 @@ class PairEvaluations:
         return Progress(*after), flags
 
     def _by_rounds(
-        self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Any, given: Sequence[Tensor]
+        self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Any, tensors: Sequence[Tensor]
     ) -> list[Tensor]:
         """Return what a function of these equations returns, by a recording if there is one for the matrix's pattern.
 
@@ -157,29 +157,29 @@ class PairEvaluations:
         ----------
         kind : tells the function, and what is bound in it, from others.
         solver : the linear solver, for the pattern.
-        given : the tensors that the function is called with.
+        tensors : the tensors that the function is called with.
         """
         assert self._pairs is not None
         coupling = self._pairs.coupling
         if coupling.sliding is not None:
-            return function(*given)
+            return function(*tensors)
         if not self._block_places_filled:
             for table, sums in self._sums.items():
                 sums.block_places.fill(*coupling.block_places(table).members)
             self._block_places_filled = True
-        return self._rounds.called(function, kind, (solver, *self._sums.values()), given)
+        return self._rounds.called(function, kind, (solver, *self._sums.values()), tensors)
 
     def after_step(self, equations: StepEquations, x: Tensor, step: Tensor, *friction: Tensor) -> list[Tensor]:
         """Return iterate, residual, matrix and friction after a step, as `primal_dual.after_step` does."""
         motion, fraction = self._motion.replayed(step), self._fraction.fill_(1.0)
         for sums in self._sums.values():
             sums.limit_step(motion, fraction)
-        found = self._bare_after_step.replayed(x, step, fraction, *friction[: self._obstacle_count])
-        there, residual, values, q, velocity, *expected = found
+        results = self._bare_after_step.replayed(x, step, fraction, *friction[: self._obstacle_count])
+        there, residual, values, q, velocity, *expected = results
         # copied before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
         known = {}
-        for table, before in zip(self._rubbing, friction[self._obstacle_count :], strict=True):
+        for table, before in zip(self._rubbing_tables, friction[self._obstacle_count :], strict=True):
             none = torch.zeros_like(before)
             known[table] = self._sums[table].expected_friction(q, velocity, before) if table in self._sums else none
         residual, values = self._with_pairs(equations, residual, values, q, velocity, known)

@@ -30,7 +30,7 @@ class PairRounds:
         self._kept: list[_Rounds] = []  # the one that served last comes first
 
     def called(
-        self, function: Callable[..., list[Tensor]], kind: Hashable, shared: tuple, given: Sequence[Tensor]
+        self, function: Callable[..., list[Tensor]], kind: Hashable, shared: tuple, tensors: Sequence[Tensor]
     ) -> list[Tensor]:
         """Return what a function returns for some tensors, by a recording once it was called some times.
 
@@ -40,7 +40,7 @@ class PairRounds:
         kind : tells the function, and what is bound in it, from others.
         shared : the objects that recordings know by their addresses, the same for all kinds: the linear solver of the
             pattern, and the sums for pairs. For other objects there are other recordings.
-        given : the tensors.
+        tensors : its arguments.
         """
         for place, rounds in enumerate(self._kept):
             if rounds.shares(shared):
@@ -49,7 +49,7 @@ class PairRounds:
         else:
             self._kept.insert(0, _Rounds(shared))
             del self._kept[KEPT:]
-        return self._kept[0].called(function, kind, given)
+        return self._kept[0].called(function, kind, tensors)
 
 
 class _Rounds:
@@ -69,24 +69,24 @@ class _Rounds:
         """Return whether these are the objects that the recordings know."""
         return len(others) == len(self._shared) and all(a is b for a, b in zip(others, self._shared, strict=True))
 
-    def called(self, function: Callable[..., list[Tensor]], kind: Hashable, given: Sequence[Tensor]) -> list[Tensor]:
+    def called(self, function: Callable[..., list[Tensor]], kind: Hashable, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return what a function returns for some tensors; see `PairRounds.called`."""
-        shaped = (kind, *(tensor.shape for tensor in given))
-        if shaped not in self._recordings:
-            self._calls[shaped] += 1
+        kind_and_shapes = (kind, *(tensor.shape for tensor in tensors))
+        if kind_and_shapes not in self._recordings:
+            self._calls[kind_and_shapes] += 1
             # tensors that are made in inference mode could not be written to outside of it
-            waits = self._calls[shaped] <= ROUNDS_BEFORE or torch.is_inference_mode_enabled()
-            if waits or max(tensor.numel() for tensor in given) > MOST_NUMBERS:
-                return function(*given)
-            self._recordings[shaped] = _recorded(function, given)
-        recording = self._recordings[shaped]
-        found: Any = function(*given) if recording is None else recording(None, *given)
-        return found
+            waits = self._calls[kind_and_shapes] <= ROUNDS_BEFORE or torch.is_inference_mode_enabled()
+            if waits or max(tensor.numel() for tensor in tensors) > MOST_NUMBERS:
+                return function(*tensors)
+            self._recordings[kind_and_shapes] = _recorded(function, tensors)
+        recording = self._recordings[kind_and_shapes]
+        results: Any = function(*tensors) if recording is None else recording(None, *tensors)
+        return results
 
 
-def _recorded(function: Callable[..., list[Tensor]], given: Sequence[Tensor]) -> RecordedCall | None:
+def _recorded(function: Callable[..., list[Tensor]], tensors: Sequence[Tensor]) -> RecordedCall | None:
     """Return the recording of a function; None if it reads numbers on the host, as some linear solvers do."""
     try:
-        return RecordedCall(function, given)
+        return RecordedCall(function, tensors)
     except Unrecordable:
         return None

@@ -24,7 +24,7 @@ __all__ = [
     "child_modules",
     "declared",
     "has_own_terms",
-    "holds_hooks",
+    "records_all_users_code",
     "is_recordable_force",
     "is_recordable_method",
     "modules_below",
@@ -123,7 +123,7 @@ def declared(model: Model) -> list[nn.Module]:
     return [module for owner in owners for module in owner.modules() if declares_records(module)]
 
 
-def holds_hooks(model: Model) -> bool:
+def records_all_users_code(model: Model) -> bool:
     """Return whether all users' code in a model says `records`, so that none of it has to run between two steps."""
     if not model.has_user_hooks:
         return True

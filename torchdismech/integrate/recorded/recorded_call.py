@@ -22,25 +22,25 @@ class RecordedCall:
     ----------
     function : of the tensors alone, with the equations bound in it; it returns a tensor, a state, or several tensors,
         some None.
-    given : tensors of the shapes and dtypes that it will be called with.
+    tensors : of the shapes and dtypes that it will be called with.
     pool : memory for intermediate results, shared with other recordings; None: memory of its own.
     """
 
-    def __init__(self, function: Callable[..., Any], given: Sequence[Tensor], pool: Any = None):
-        self._given = [tensor.clone() for tensor in given]
-        self._tape = recorded(partial(function, *self._given), given[0].device, pool)
+    def __init__(self, function: Callable[..., Any], tensors: Sequence[Tensor], pool: Any = None):
+        self._buffers = [tensor.clone() for tensor in tensors]
+        self._tape = recorded(partial(function, *self._buffers), tensors[0].device, pool)
 
-    def __call__(self, _: Any, *given: Tensor) -> Any:
+    def __call__(self, _: Any, *tensors: Tensor) -> Any:
         """Return copies of what the function returns for these tensors.
 
         The first argument, in the place of the equations, is ignored: the recording holds its own.
         """
-        return _copied(self.replayed(*given))
+        return _copied(self.replayed(*tensors))
 
-    def replayed(self, *given: Tensor) -> Any:
+    def replayed(self, *tensors: Tensor) -> Any:
         """Return what the function returns for these tensors, in memory that the next call overwrites."""
-        for own, new in zip(self._given, given, strict=True):
-            own.copy_(new)
+        for buffer, new in zip(self._buffers, tensors, strict=True):
+            buffer.copy_(new)
         return self._tape.replay()
 
 

@@ -36,7 +36,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, warn
-from torchdismech.fused import compiled_code_takes, watched
+from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recordable import (
@@ -75,7 +75,7 @@ def kind_of(problem: StepProblem) -> StepKind | None:
     The model keeps the kinds that served last.
     """
     q = problem.state.q
-    if (q.is_cpu and not compiled_code_takes(q)) or ((q.is_cpu or q.is_cuda) and watched()):
+    if (q.is_cpu and not compiled_code_accepts(q)) or ((q.is_cpu or q.is_cuda) and traced()):
         return None  # torch's operations are watched or transformed, which a replay would bypass
     if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
         return None  # a replay would not call the hooks of modules

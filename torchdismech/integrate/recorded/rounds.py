@@ -4,8 +4,8 @@ A round of whole Newton steps has two recordings: with the matrix at the new ite
 expected to be the last. Both keep their steps only if these are good in all rows. Three more recordings are made where
 they are first needed:
 
-- where a round raises the norm of some row's residual, its steps are *sorted out*: the length of the next correction by
-  the same factor tells which steps are good all the same, and which rows are to try a part of their step;
+- where a round raises the norm of some row's residual, each row *accepts or shortens* its step: the length of the next
+  correction by the same factor tells which steps are good all the same, and which rows are to try a part of theirs;
 - *shortened* rounds try such parts, beside whole steps of other rows, until all rows take whole steps again;
 - where rows do not converge from a first iterate ahead along the motion, they *begin again* from where the robots are,
   if that is the next attempt.
@@ -26,18 +26,18 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.recorded.static_problem import StaticProblem, recorded_beside, warn_of_memory
+from torchdismech.integrate.recorded.static_problem import StaticProblem, recorded_mid_step, warn_of_memory
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.rounds import TriedSteps, sorted_out, tried_steps
+from torchdismech.solve.rounds import TriedSteps, accepted_or_shortened, tried_steps
 from torchdismech.solve.search import RUNNING, NewtonOptions
 
-__all__ = ["Next", "RecordedRounds", "Rounds", "SetUp"]
+__all__ = ["Next", "RecordedRounds", "RoundsOutcome", "SetUp"]
 
 
-class Rounds(Enum):
+class RoundsOutcome(Enum):
     """How a sequence of rounds ended."""
 
     ROOTS = "all rows that run have come to their roots"
@@ -49,7 +49,7 @@ class Next(Enum):
     """Which kind of round comes next in a search."""
 
     WHOLE = "whole Newton steps of all rows"
-    SORT = "the steps of the last round are sorted out"
+    ACCEPT_OR_SHORTEN = "rows accept or shorten the steps of the last round one by one"
     SHORTENED = "some rows try a part of their step"
 
 
@@ -72,8 +72,8 @@ class RoundFlags(NamedTuple):
     lost: bool
 
 
-class SortedFlags(NamedTuple):
-    """Flags of a round whose steps were sorted out, for all rows together.
+class ShorteningFlags(NamedTuple):
+    """Flags of a round in which rows accept or shorten their steps one by one, for all rows together.
 
     Attributes
     ----------
@@ -115,22 +115,22 @@ class RecordedRounds:
 
     Parameters
     ----------
-    made : the results of the step's set-up, where each replay of it writes them.
+    results : of the step's set-up, where each replay of it writes them.
     static : the static buffers of the step.
 
     Attributes
     ----------
     round, last_round : the recordings of whole steps; `round` evaluates the next matrix, `last_round` does not.
-    sort_out : the recording that sorts out the steps of `round`; None before it was first needed.
+    accept_or_shorten : the recording in which rows accept or shorten the steps of `round`; None before its first use.
     """
 
-    def __init__(self, made: SetUp, static: StaticProblem):
-        self._made, self._static, self._device = made, static, made.running.device
+    def __init__(self, results: SetUp, static: StaticProblem):
+        self._set_up_results, self._static, self._device = results, static, results.running.device
         self.round = recorded(self._round_with_matrix, self._device, static.pool)
         self.last_round = recorded(self._round_without_matrix, self._device, static.pool)
-        self.sort_out: Recording[Tensor] | None = None
+        self.accept_or_shorten: Recording[Tensor] | None = None
 
-    def taken(self, first: Next = Next.WHOLE) -> Rounds:
+    def replay(self, first: Next = Next.WHOLE) -> RoundsOutcome:
         """Replay rounds until all rows have ended, or recordings cannot take the next step; return how they ended.
 
         Parameters
@@ -138,45 +138,49 @@ class RecordedRounds:
         first : the kind of round to begin with.
         """
         try:
-            return self._replayed(first)
+            return self._replay_rounds(first)
         except torch.OutOfMemoryError:  # while a recording was made that had not been needed before
             if self._device.type == "cpu":
                 raise
             warn_of_memory("searches")
-            return Rounds.LEFT
+            return RoundsOutcome.LEFT
 
-    def _replayed(self, following: Next) -> Rounds:
+    def _replay_rounds(self, next_round: Next) -> RoundsOutcome:
         with_matrix, more, lost = True, True, False
         while more:
-            if following is Next.WHOLE:
+            if next_round is Next.WHOLE:
                 flags = RoundFlags(*(self.round if with_matrix else self.last_round).replay().tolist())
                 more, lost = flags.more, flags.lost
                 if flags.bad and with_matrix:
-                    following, more = Next.SORT, True
+                    next_round, more = Next.ACCEPT_OR_SHORTEN, True
                 elif not with_matrix and (flags.bad or flags.unconverged):
                     more = True  # it was expected to be the last and was not: once more, with the matrix
                 with_matrix = flags.far or not with_matrix
                 continue
-            recording = self._sort_out_recorded() if following is Next.SORT else self._shortened
-            of_rows = SortedFlags(*recording.replay().tolist())
-            if of_rows.left:
-                return Rounds.LEFT
-            more, lost, with_matrix = of_rows.more, of_rows.lost, True
-            following = Next.SHORTENED if of_rows.parts else Next.WHOLE
-        return Rounds.LOST if lost else Rounds.ROOTS
+            recording = (
+                self._accept_or_shorten_recording()
+                if next_round is Next.ACCEPT_OR_SHORTEN
+                else self._shortened_recording
+            )
+            row_flags = ShorteningFlags(*recording.replay().tolist())
+            if row_flags.left:
+                return RoundsOutcome.LEFT
+            more, lost, with_matrix = row_flags.more, row_flags.lost, True
+            next_round = Next.SHORTENED if row_flags.parts else Next.WHOLE
+        return RoundsOutcome.LOST if lost else RoundsOutcome.ROOTS
 
     @cached_property
-    def begins_again(self) -> bool:
+    def second_attempt_begins_again(self) -> bool:
         """Whether the second attempt is the same search as the first, but begun where the robots are."""
         problem = self._static.problem
-        first, *others = problem.method.attempts(self._made.equations, problem.divisible)
-        again = dataclasses.replace(first, start=Start.HERE)
-        return again != first and others[:1] == [again]
+        first, *later = problem.method.attempts(self._set_up_results.equations, problem.divisible)
+        from_here = dataclasses.replace(first, start=Start.HERE)
+        return from_here != first and later[:1] == [from_here]
 
-    def taken_from_here(self) -> Rounds:
+    def replay_second_attempt(self) -> RoundsOutcome:
         """Replay the rounds of the second attempt, for rows that failed in the first; return how they ended."""
-        self._beginning_here.replay()
-        return self.taken()
+        self._second_attempt_beginning.replay()
+        return self.replay()
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
@@ -191,63 +195,70 @@ class RecordedRounds:
 
         Without the matrix they are kept only if all rows have converged.
         """
-        made = self._made
-        steps = tried_steps(made.equations, made.progress, made.options, with_matrix=with_matrix)
+        results = self._set_up_results
+        steps = tried_steps(results.equations, results.progress, results.options, with_matrix=with_matrix)
         bad, _, unconverged, _ = steps.flags
         self._keep(steps.after, ~bad if with_matrix else ~(bad | unconverged))
         if with_matrix:
-            self._steps = steps  # kept for `_sort_out`, whose recording reads them where each replay writes them
+            # kept for `_accept_or_shorten`, whose recording reads them where each replay writes them
+            self._steps = steps
         return torch.cat([steps.flags, _some_lost(steps.after)[None]])
 
-    def _sort_out_recorded(self) -> Recording[Tensor]:
-        if self.sort_out is None:
-            self.sort_out = self._recorded_beside(self._sort_out, [*self._made.progress, self._made.fraction])
-        return self.sort_out
+    def _accept_or_shorten_recording(self) -> Recording[Tensor]:
+        if self.accept_or_shorten is None:
+            self.accept_or_shorten = self._recorded_mid_step(
+                self._accept_or_shorten, [*self._set_up_results.progress, self._set_up_results.fraction]
+            )
+        return self.accept_or_shorten
 
-    def _sort_out(self) -> Tensor:
-        """Sort out the steps of the last round, which raised the norm of some row's residual; return the flags (5,)."""
-        return self._keep_sorted_out(self._steps)
+    def _accept_or_shorten(self) -> Tensor:
+        """Accept or shorten each row's step of the last round, which raised some row's norm; return the flags (5,)."""
+        return self._keep_accepted(self._steps)
 
     @cached_property
-    def _shortened(self) -> Recording[Tensor]:
+    def _shortened_recording(self) -> Recording[Tensor]:
         """The recording of a round in which some rows try a part of their step."""
-        return self._recorded_beside(self._take_shortened, [*self._made.progress, self._made.fraction])
+        return self._recorded_mid_step(
+            self._take_shortened, [*self._set_up_results.progress, self._set_up_results.fraction]
+        )
 
     def _take_shortened(self) -> Tensor:
-        made = self._made
-        return self._keep_sorted_out(tried_steps(made.equations, made.progress, made.options, made.fraction))
+        results = self._set_up_results
+        return self._keep_accepted(tried_steps(results.equations, results.progress, results.options, results.fraction))
 
-    def _keep_sorted_out(self, steps: TriedSteps) -> Tensor:
-        made = self._made
-        after, fraction, refused = sorted_out(steps, made.progress, made.options)
+    def _keep_accepted(self, steps: TriedSteps) -> Tensor:
+        results = self._set_up_results
+        after, fraction, refused = accepted_or_shortened(steps, results.progress, results.options)
         more, left = (after.status == RUNNING).any(), refused.any()
-        flags = torch.stack([(fraction < 1).any(), more, left, more, _some_lost(after)])  # as of `SortedFlags`
+        flags = torch.stack([(fraction < 1).any(), more, left, more, _some_lost(after)])  # as of `ShorteningFlags`
         self._keep(after, ~left)
-        torch.where(left, made.fraction, fraction, out=made.fraction)
+        torch.where(left, results.fraction, fraction, out=results.fraction)
         return flags
 
     @cached_property
-    def _beginning_here(self) -> Recording[None]:
+    def _second_attempt_beginning(self) -> Recording[None]:
         """The recording that begins the second attempt."""
-        return self._recorded_beside(self._begin_here, [*self._made.progress, self._made.earlier])
+        return self._recorded_mid_step(
+            self._begin_second_attempt, [*self._set_up_results.progress, self._set_up_results.earlier]
+        )
 
-    def _begin_here(self) -> None:
+    def _begin_second_attempt(self) -> None:
         """Begin the search again where the robots are, in rows that did not converge."""
-        made = self._made
-        lost = made.running & (made.progress.status != int(Status.CONVERGED))
-        again = begun(made.equations, first_iterate(made.equations, ahead=False), made.options, lost)
-        made.earlier.add_(torch.where(lost, made.progress.iterations, 0))
-        self._keep(made.progress.merged(again, lost), lost.any())
+        results = self._set_up_results
+        unsolved = results.running & (results.progress.status != int(Status.CONVERGED))
+        beginning = begun(results.equations, first_iterate(results.equations, ahead=False), results.options, unsolved)
+        results.earlier.add_(torch.where(unsolved, results.progress.iterations, 0))
+        self._keep(results.progress.merged(beginning, unsolved), unsolved.any())
 
-    def _keep(self, found: Progress, good: Tensor) -> None:
+    def _keep(self, progress: Progress, good: Tensor) -> None:
         """Write the progress that was found to the static tensors, if that is `good` ()."""
-        for new, static in zip(found, self._made.progress, strict=True):
+        for new, static in zip(progress, self._set_up_results.progress, strict=True):
             if new is not static:
                 torch.where(good, new, static, out=static)
 
-    def _recorded_beside(self, function: Callable[[], Any], written: Sequence[Tensor]) -> Recording[Any]:
+    def _recorded_mid_step(self, function: Callable[[], Any], written: Sequence[Tensor]) -> Recording[Any]:
         with self._static.values.in_place():
-            return recorded_beside(function, written, self._device, self._static.pool)
+            return recorded_mid_step(function, written, self._device, self._static.pool)
 
 
 def _some_lost(progress: Progress) -> Tensor:

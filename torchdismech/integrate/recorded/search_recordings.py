@@ -35,8 +35,8 @@ def search_recordings(
         x = progress.x
         with_friction = [x, torch.zeros_like(x), *equations.rubbing.first_friction(state)]
         recordings[after_step] = RecordedCall(partial(after_step, equations), with_friction)
-        judged = judged_step_arguments(x, options.weight, running)
-        recordings[judged_step] = RecordedCall(partial(judged_step, equations), judged)
+        judged_arguments = judged_step_arguments(x, options.weight, running)
+        recordings[judged_step] = RecordedCall(partial(judged_step, equations), judged_arguments)
         recordings[first_friction] = RecordedCall(partial(first_friction, equations), [x])
     return recordings
 
@@ -52,9 +52,9 @@ class _RecordedTrials:
     def __init__(self, equations: StepEquations, options: NewtonOptions, progress: Progress):
         at, none = progress, torch.zeros_like(progress.status, dtype=torch.bool)
         of_rows = (at.status, none, options.tolerance, at.length, at.noise, at.short)
-        given = (at.x, at.norm, torch.zeros_like(at.x), none, *of_rows)
+        tensors = (at.x, at.norm, torch.zeros_like(at.x), none, *of_rows)
         self._calls = {
-            with_matrix: RecordedCall(partial(_tried, equations, Measure.of(options), with_matrix), given)
+            with_matrix: RecordedCall(partial(_tried, equations, Measure.of(options), with_matrix), tensors)
             for with_matrix in (True, False)
         }
 
@@ -65,8 +65,8 @@ class _RecordedTrials:
 
         The measure given is ignored, as the recorded one holds, and rounding noise is not found.
         """
-        given = [tensor for tensor in move if tensor is not None]  # there is always a step
-        return Trial._make(self._calls[with_matrix](equations, *given))
+        tensors = [tensor for tensor in move if tensor is not None]  # there is always a step
+        return Trial._make(self._calls[with_matrix](equations, *tensors))
 
 
 def _tried(equations: StepEquations, measure: Measure, with_matrix: bool, *move: Tensor) -> Trial:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.recorded.rounds import Next, Rounds
-from torchdismech.integrate.recorded.static_problem import lasting, recorded_beside
+from torchdismech.integrate.recorded.rounds import Next, RoundsOutcome
+from torchdismech.integrate.recorded.static_problem import outside_inference_mode, recorded_mid_step
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
@@ -63,7 +63,7 @@ class RecordedSeries:
         self._step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
 
-    def taken(
+    def take_remaining(
         self,
         after: State,
         info: StepInfo,
@@ -92,13 +92,13 @@ class RecordedSeries:
         self._hand_on(after, info)
         loop, number = self._loop(controls, keeper), 1
         while number < len(controls):
-            stopped = StopReason.UNEXPECTED
+            reason = StopReason.UNEXPECTED
             if loop is not None:
-                number, stopped = loop.run(number, len(controls))
+                number, reason = loop.run(number, len(controls))
                 if keeper is not None:
                     keeper.count(number)
-            after, info = self._step_after_loop(stopped, controls, number, divisible)
-            if stopped is StopReason.ALL_TAKEN:
+            after, info = self._stopped_step(reason, controls, number, divisible)
+            if reason is StopReason.ALL_TAKEN:
                 break
             if until_failure and self._failed(info):
                 return self._problem.state, replaced(totals, count=number)
@@ -106,7 +106,7 @@ class RecordedSeries:
                 keeper.keep(number, after, info)
             self._hand_on(after, info)
             number += 1
-            if stopped is StopReason.UNSORTED:  # by now the sorting out is recorded, and a new loop has it in it
+            if reason is StopReason.BAD_STEP:  # by now `accept_or_shorten` is recorded, for a new loop
                 loop = self._loop(controls, keeper)
         return after, replaced(totals, count=len(controls))
 
@@ -118,30 +118,30 @@ class RecordedSeries:
         if step.result is None or len(controls) < WORTH_A_LOOP:
             return None
         rounds = step.rounds
-        recordings = (step.set_up, rounds.round, rounds.last_round, step.end_recording, self._handing_on)
-        tables = [tape.table for tape in recordings if isinstance(tape, Tape)]
+        recordings = (step.set_up, rounds.round, rounds.last_round, step.end_recording, self._hand_on_recording)
+        tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
         if len(tables) < len(recordings):
             return None
         set_up, with_matrix, without, end, hand_on = tables
-        sorting = rounds.sort_out if isinstance(rounds.sort_out, Tape) else None
-        sort_out = NO_CALLS if sorting is None else sorting.table
-        flags = [own.outputs for own in (rounds.round, rounds.last_round, sorting or rounds.round)]
-        calls = StepCalls(set_up, with_matrix, without, sort_out, end, hand_on, flags)
-        ended = step.end_recording.outputs
-        checks = [ended.status] if ended.suspect is None else [ended.suspect, ended.status]
+        accept_tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
+        accept_or_shorten = NO_CALLS if accept_tape is None else accept_tape.table
+        flags = [recording.outputs for recording in (rounds.round, rounds.last_round, accept_tape or rounds.round)]
+        calls = StepCalls(set_up, with_matrix, without, accept_or_shorten, end, hand_on, flags)
+        end_results = step.end_recording.outputs
+        checks = [end_results.status] if end_results.suspect is None else [end_results.suspect, end_results.status]
         before, kept = PerStepInstructions(), PerStepInstructions()
         try:
             if any(control is not controls[0] for control in controls):
-                for own, each in zip(step.static.control_tensors(), _by_field(controls), strict=True):
-                    before.add("copy", own, PerStep.of(each))
-            for found, places in () if keeper is None else keeper.destinations(*step.result):
-                kept.add("copy", PerStep.along(places), found)
+                for buffer, values in zip(step.static.control_tensors(), _by_field(controls), strict=True):
+                    before.add("copy", buffer, PerStep.of(values))
+            for overwritten, storage in () if keeper is None else keeper.destinations(*step.result):
+                kept.add("copy", PerStep.along(storage), overwritten)
             return StepLoop(calls, before, kept, checks)
         except (NoInstruction, Unavailable):
             return None
 
-    def _step_after_loop(
-        self, stopped: StopReason, controls: Sequence[Control], number: int, divisible: bool
+    def _stopped_step(
+        self, reason: StopReason, controls: Sequence[Control], number: int, divisible: bool
     ) -> tuple[State, StepInfo]:
         """Return the states after the step at which a loop has stopped, or after the last, and how that step went.
 
@@ -149,19 +149,19 @@ class RecordedSeries:
         step is taken from its set-up on.
         """
         step = self._step
-        if stopped is StopReason.UNEXPECTED:
+        if reason is StopReason.UNEXPECTED:
             if controls[number] is not controls[number - 1]:
                 step.static.give_control(controls[number])
             step.set_up.replay()
-            return step.solved(divisible)
-        if stopped is StopReason.UNSORTED:
-            return step.finished(step.rounds.taken(Next.SORT), divisible)
-        if stopped is StopReason.SHORTENED:
-            return step.finished(step.rounds.taken(Next.SHORTENED), divisible)
-        if stopped is StopReason.LOST_ROWS:
-            return step.finished(Rounds.LOST, divisible)
-        if stopped is StopReason.CHECK and step.end_recording.outputs.suspects():
-            return step.searched_on(divisible, attempts=1)
+            return step.finish(divisible)
+        if reason is StopReason.BAD_STEP:
+            return step.finish_after_rounds(step.rounds.replay(Next.ACCEPT_OR_SHORTEN), divisible)
+        if reason is StopReason.SHORTENED:
+            return step.finish_after_rounds(step.rounds.replay(Next.SHORTENED), divisible)
+        if reason is StopReason.LOST_ROWS:
+            return step.finish_after_rounds(RoundsOutcome.LOST, divisible)
+        if reason is StopReason.CHECK and step.end_recording.outputs.suspects():
+            return step.finish_without_rounds(divisible, attempts=1)
         assert step.result is not None
         return step.result
 
@@ -169,12 +169,12 @@ class RecordedSeries:
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Write the state after a step to where the next one begins, and add the step's report to the totals."""
-        if self._made_by_all(info):
-            self._handing_on.replay()
+        if self._all_by_recorded_end(info):
+            self._hand_on_recording.replay()
         else:
             self._write_next(after, info)
 
-    def _made_by_all(self, info: StepInfo) -> bool:
+    def _all_by_recorded_end(self, info: StepInfo) -> bool:
         """Return whether the recorded end finished a step with all robots CONVERGED.
 
         Robots that were not stepped, as their state was not finite, have another status.
@@ -194,23 +194,23 @@ class RecordedSeries:
         return bytes(self._statuses.nbytes)  # of zeros
 
     def _failed(self, info: StepInfo) -> bool:
-        return not (self._made_by_all(info) or bool(info.converged.all()))
+        return not (self._all_by_recorded_end(info) or bool(info.converged.all()))
 
     @cached_property
-    def _handing_on(self) -> Recording[None]:
+    def _hand_on_recording(self) -> Recording[None]:
         """The recording of `_write_next`, for steps that the recorded end has finished."""
         assert self._step.result is not None
         write = partial(self._write_next, *self._step.result)
-        return recorded_beside(write, self._next_inputs_and_totals(), self._problem.running.device, None)
+        return recorded_mid_step(write, self._next_inputs_and_totals(), self._problem.running.device, None)
 
     def _write_next(self, after: State, info: StepInfo) -> None:
         """Write state and running robots to the buffers of the next step, and add a report to the totals."""
         assert self._totals is not None
         problem = self._problem
-        added = self._totals.followed_by(info, problem.running)
-        new = (*after.fields(), problem.running & info.converged, *added.tensors())
-        for own, tensor in zip(self._next_inputs_and_totals(), new, strict=True):
-            own.copy_(tensor)
+        totals = self._totals.followed_by(info, problem.running)
+        values = (*after.fields(), problem.running & info.converged, *totals.tensors())
+        for buffer, tensor in zip(self._next_inputs_and_totals(), values, strict=True):
+            buffer.copy_(tensor)
 
     def _next_inputs_and_totals(self) -> list[Tensor]:
         """Return the static tensors that `_write_next` writes: a step's state and running robots, and the totals."""
@@ -221,7 +221,7 @@ class RecordedSeries:
         """Return the totals, set to zero; they have a tensor for each that a report like this one holds."""
         if self._totals is None:
             none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
-            with lasting():
+            with outside_inference_mode():
                 self._totals = none.with_tensors(map(torch.clone, none.tensors()))
         torch._foreach_zero_(self._totals.tensors())
         return self._totals

@@ -20,11 +20,11 @@ from torchdismech.values import Values
 
 T = TypeVar("T")
 
-__all__ = ["StaticProblem", "lasting", "recorded_beside", "warn_of_memory"]
+__all__ = ["StaticProblem", "outside_inference_mode", "recorded_mid_step", "warn_of_memory"]
 
 
 @contextmanager
-def lasting() -> Iterator[None]:
+def outside_inference_mode() -> Iterator[None]:
     """Let tensors be made in the block that later steps can write to.
 
     Tensors that are made in inference mode could not be written to outside of it.
@@ -33,20 +33,20 @@ def lasting() -> Iterator[None]:
         yield
 
 
-@lasting()
-def recorded_beside(
+@outside_inference_mode()
+def recorded_mid_step(
     function: Callable[[], T], written: Sequence[Tensor], device: torch.device, pool: Any
 ) -> Recording[T]:
     """Return the recording of a function, made in the middle of a step.
 
     Recording runs the function; the tensors that it writes to, listed in `written`, get their numbers back afterwards.
     """
-    before = [tensor.clone() for tensor in written]
+    numbers_before = [tensor.clone() for tensor in written]
     try:
         return recorded(function, device, pool)
     finally:
-        for own, tensor in zip(written, before, strict=True):
-            own.copy_(tensor)
+        for tensor, numbers in zip(written, numbers_before, strict=True):
+            tensor.copy_(numbers)
 
 
 def warn_of_memory(what: str) -> None:
@@ -93,9 +93,11 @@ class StaticProblem:
         control = Control.of(dict(zip(kind.controls(problem.control), static[layout.control], strict=True)))
         self.values = kind.values(static)
         self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
-        own = model.mechanics
-        varies = _Varying(model.body, model.terms, model.forces, own.self_contacts, own.layout)
-        self.mechanics = (own if kind.all_forces else varies).of_robots_in(kind.plane)
+        mechanics = model.mechanics
+        without_held_force = _MechanicsWithoutHeldForce(
+            model.body, model.terms, model.forces, mechanics.self_contacts, mechanics.layout
+        )
+        self.mechanics = (mechanics if kind.all_forces else without_held_force).of_robots_in(kind.plane)
         self.pool = memory_pool(model.device)
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
@@ -107,8 +109,8 @@ class StaticProblem:
 
     def give_control(self, control: Control) -> None:
         """Copy a control that sets the same fields to the static buffers."""
-        for own, given in zip(self.control_tensors(), control.tensors().values(), strict=True):
-            own.copy_(given)
+        for buffer, tensor in zip(self.control_tensors(), control.tensors().values(), strict=True):
+            buffer.copy_(tensor)
 
     def control_tensors(self) -> Iterable[Tensor]:
         """Return the static buffers of the control."""
@@ -122,7 +124,7 @@ class StaticProblem:
         return expanded
 
 
-class _Varying(Mechanics):
+class _MechanicsWithoutHeldForce(Mechanics):
     """Mechanics without the external forces that do not change within a step: recordings are given their sum."""
 
     def held_force(self, state: State, control: Control) -> Tensor:

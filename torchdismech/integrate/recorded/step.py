@@ -3,10 +3,11 @@
 The parts are the *set-up* (what stays fixed in the step, and the first iterate), *rounds* of Newton's method (one
 iteration of all rows each, `rounds.py`), and the *end* (the state after the step). A step copies its inputs to static
 buffers and replays the set-up (`start`), then rounds until their flags say that all rows have converged, and the end
-(`solved`).
+(`finish`).
 
 Where rounds do not lead all robots to their roots, the search goes on without recorded rounds, on the same memory
-(`searched_on`). All of this runs on the current CUDA stream, so the steps of a model have to stay on one stream.
+(`finish_without_rounds`). All of this runs on the current CUDA stream, so the steps of a model have to stay on one
+stream.
 
 `series.py` takes many steps in a row, each from the state that the one before it led to.
 """
@@ -29,10 +30,10 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations
-from torchdismech.integrate.recorded.rounds import RecordedRounds, Rounds, SetUp
+from torchdismech.integrate.recorded.rounds import RecordedRounds, RoundsOutcome, SetUp
 from torchdismech.integrate.recorded.search_recordings import search_recordings
 from torchdismech.integrate.recorded.series import RecordedSeries
-from torchdismech.integrate.recorded.static_problem import StaticProblem, lasting
+from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Start
 from torchdismech.integrate.step import (
@@ -103,8 +104,8 @@ class RecordedStep:
         device = problem.model.device
         with self.static.values.in_place():  # recording a part runs it, on the results of the parts before it
             self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
-            self._made = self.set_up.replay()
-            self.rounds = RecordedRounds(self._made, self.static)
+            self._set_up_results = self.set_up.replay()
+            self.rounds = RecordedRounds(self._set_up_results, self.static)
             self.end_recording: Recording[End] = recorded(self._end, device, self.pool)
         self.result: tuple[State, StepInfo] | None = None
 
@@ -118,7 +119,7 @@ class RecordedStep:
         self.static.give(inputs, dt)
         self.set_up.replay()
 
-    def solved(self, divisible: bool) -> tuple[State, StepInfo]:
+    def finish(self, divisible: bool) -> tuple[State, StepInfo]:
         """Return the states after the step that was started, and how it went, in memory that the next step overwrites.
 
         Parameters
@@ -126,98 +127,99 @@ class RecordedStep:
         divisible : whether robots that fail take this step again in smaller parts (see `StepProblem`). It may be
             another value than when the step was recorded: the first attempt is the same.
         """
-        return self.finished(self.rounds.taken(), divisible)
+        return self.finish_after_rounds(self.rounds.replay(), divisible)
 
-    def finished(self, how: Rounds, divisible: bool) -> tuple[State, StepInfo]:
+    def finish_after_rounds(self, outcome: RoundsOutcome, divisible: bool) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went, once the rounds of the first attempt have ended.
 
         Parameters
         ----------
-        how : how the rounds ended.
-        divisible : see `solved`.
+        outcome : how the rounds ended.
+        divisible : see `finish`.
         """
         attempts = 1
-        if how is Rounds.LOST and self.rounds.begins_again:
-            attempts, how = 2, self.rounds.taken_from_here()
-        if how is Rounds.ROOTS and (ended := self.replayed_end()) is not None:
-            return ended
-        return self.searched_on(divisible, attempts)
+        if outcome is RoundsOutcome.LOST and self.rounds.second_attempt_begins_again:
+            attempts, outcome = 2, self.rounds.replay_second_attempt()
+        if outcome is RoundsOutcome.ROOTS and (end := self.replayed_end()) is not None:
+            return end
+        return self.finish_without_rounds(divisible, attempts)
 
     def replayed_end(self) -> tuple[State, StepInfo] | None:
         """Return the states after the step and how it went, by the recording of the end, after all rows have converged.
 
-        None where a robot may have passed through an obstacle: that is for `searched_on` to find out.
+        None where a robot may have passed through an obstacle: that is for `finish_without_rounds` to find out.
         """
-        ended = self.end_recording.replay()
-        if ended.suspects():
+        end = self.end_recording.replay()
+        if end.suspects():
             return None
         if self.result is None:  # made once: its tensors are those that each step overwrites
-            at = self._made.progress
-            root = Root(at.x, at.status, ended.iterations, at.norm, at.noise)
-            self.result = ended.after, StepInfo.of(root, ended.status, self._made.scale, ended.contact)
+            progress = self._set_up_results.progress
+            root = Root(progress.x, progress.status, end.iterations, progress.norm, progress.noise)
+            self.result = end.after, StepInfo.of(root, end.status, self._set_up_results.scale, end.contact)
         return self.result
 
-    def searched_on(self, divisible: bool, attempts: int) -> tuple[State, StepInfo]:
+    def finish_without_rounds(self, divisible: bool, attempts: int) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went, by a search that goes on where the recorded rounds stopped.
 
         Parameters
         ----------
-        divisible : see `solved`.
+        divisible : see `finish`.
         attempts : number of attempts that rounds have made, the present one included.
         """
         with self.static.values.in_place():
-            scale = self._made.scale.clone()  # what follows may set up again
-            root = self._root_found_without_rounds(divisible, attempts)
-            ended = self._replayed_end_at(root, scale)
-            return self._finished_eagerly(root, scale) if ended is None else ended
+            root = self._root_without_rounds(divisible, attempts)
+            end = self._replayed_end_at(root)
+            return self._eager_end(root) if end is None else end
 
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
-    def _root_found_without_rounds(self, divisible: bool, attempts: int) -> Root:
+    def _root_without_rounds(self, divisible: bool, attempts: int) -> Root:
         """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
-        made, problem = self._made, self._problem_of_running()
-        tolerance = made.options.tolerance.clone()
-        others = list(problem.method.attempts(made.equations, divisible))[attempts:]
+        results, problem = self._set_up_results, self._problem_of_running()
+        later_attempts = list(problem.method.attempts(results.equations, divisible))[attempts:]
         small = problem.state.q.is_cpu and problem.state.q.numel() <= MAX_NUMBERS_OF_TRIALS
         recordings = self._search_recordings if small else {}
-        searched = RecordedEquations(made.equations, lambda _: recordings)
-        at = Progress(*(tensor.clone() for tensor in made.progress))
-        root = resumed(searched, at, made.options.with_tolerance(tolerance), made.fraction.clone())
-        root = dataclasses.replace(root, iterations=root.iterations + made.earlier)
+        equations = RecordedEquations(results.equations, lambda _: recordings)
+        progress = Progress(*(tensor.clone() for tensor in results.progress))
+        root = resumed(equations, progress, results.options, results.fraction.clone())
+        root = dataclasses.replace(root, iterations=root.iterations + results.earlier)
         # recorded trials hold what other attempts change
-        without_trials = {function: own for function, own in recordings.items() if function is not tried}
-        searched = RecordedEquations(made.equations, lambda _: without_trials)
-        options = newton_options(problem, searched, made.options.weight, tolerance)
-        return further_attempts(searched, root, others, options, problem.running)
+        without_trials = {function: recording for function, recording in recordings.items() if function is not tried}
+        equations = RecordedEquations(results.equations, lambda _: without_trials)
+        options = newton_options(problem, equations, results.options.weight, results.options.tolerance)
+        return further_attempts(equations, root, later_attempts, options, problem.running)
 
-    def _replayed_end_at(self, root: Root, scale: Tensor) -> tuple[State, StepInfo] | None:
+    def _replayed_end_at(self, root: Root) -> tuple[State, StepInfo] | None:
         """Return the states after a step to a root that was found without recorded rounds, and how it went.
 
         None where some robot has no root, or may have passed through an obstacle.
         """
         if not bool((root.status == int(Status.CONVERGED)).all()):
             return None
-        self._made.progress.x.copy_(root.x)
-        self._made.progress.status.copy_(root.status)
-        ended = self.end_recording.replay()
-        return None if ended.suspects() else (ended.after, StepInfo.of(root, ended.status, scale, ended.contact))
+        results = self._set_up_results
+        results.progress.x.copy_(root.x)
+        results.progress.status.copy_(root.status)
+        end = self.end_recording.replay()
+        return None if end.suspects() else (end.after, StepInfo.of(root, end.status, results.scale, end.contact))
 
-    def _finished_eagerly(self, root: Root, scale: Tensor) -> tuple[State, StepInfo]:
+    def _eager_end(self, root: Root) -> tuple[State, StepInfo]:
         """Return the states after a step to a root, and how it went, without the recording of the end."""
-        problem, equations = self._problem_of_running(), self._made.equations
+        problem, equations = self._problem_of_running(), self._set_up_results.equations
         q = equations.full(root.x)
-        info = step_info(equations, root, q, scale, problem.running)
+        info = step_info(equations, root, q, self._set_up_results.scale, problem.running)
         after, info = step_to(problem, equations, ContactCandidates(problem), q, info)
         return after, dataclasses.replace(info, status=self._status(info.status))
 
     def _problem_of_running(self) -> StepProblem:
-        return self.static.problem.replace(running=self._made.running)
+        return self.static.problem.replace(running=self._set_up_results.running)
 
     @cached_property
-    @lasting()
+    @outside_inference_mode()
     def _search_recordings(self) -> dict[Callable, Callable]:
-        made = self._made
-        return search_recordings(made.equations, made.options, made.progress, self.static.problem.state, made.running)
+        results = self._set_up_results
+        return search_recordings(
+            results.equations, results.options, results.progress, self.static.problem.state, results.running
+        )
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
@@ -226,7 +228,7 @@ class RecordedStep:
         running = problem.running & problem.state.finite()
         equations = problem.equations(mechanics=self.mechanics)
         if self.static.load is not None:
-            equations.take_load(self.static.load)
+            equations.set_load(self.static.load)
         equations.prepare()
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
@@ -237,10 +239,10 @@ class RecordedStep:
         return SetUp(equations, scale, options, progress, fraction, earlier, running)
 
     def _end(self) -> End:
-        made, x, status = self._made, self._made.progress.x, self._made.progress.status
-        iterations = made.progress.iterations + made.earlier
-        accepted = made.running & (status == int(Status.CONVERGED))  # robots that do not run are CONVERGED, too
-        equations, q, status = made.equations, made.equations.full(x), self._status(status)
+        results, x, status = self._set_up_results, self._set_up_results.progress.x, self._set_up_results.progress.status
+        iterations = results.progress.iterations + results.earlier
+        accepted = results.running & (status == int(Status.CONVERGED))  # robots that do not run are CONVERGED, too
+        equations, q, status = results.equations, results.equations.full(x), self._status(status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
             return End(after, status, iterations, None, {})
@@ -249,15 +251,15 @@ class RecordedStep:
 
     def _status(self, status: Tensor) -> Tensor:
         """Return the status (B,) of the robots: NOT_FINITE for those that were not stepped because of their state."""
-        return torch.where(self.static.problem.running & ~self._made.running, int(Status.NOT_FINITE), status)
+        return torch.where(self.static.problem.running & ~self._set_up_results.running, int(Status.NOT_FINITE), status)
 
 
 def _unshared(progress: Progress) -> Progress:
     """Return the progress with each tensor in memory of its own, as rounds write to each."""
     seen: set[int] = set()
-    own = []
+    tensors = []
     for tensor in progress:
-        place = tensor.untyped_storage().data_ptr()
-        own.append(tensor.clone() if place in seen else tensor)
-        seen.add(place)
-    return Progress(*own)
+        address = tensor.untyped_storage().data_ptr()
+        tensors.append(tensor.clone() if address in seen else tensor)
+        seen.add(address)
+    return Progress(*tensors)

@@ -98,7 +98,7 @@ def active_set_step(
     """
     constraints = equations.constraints
     assert constraints is not None
-    if not _serves(equations, constraints):
+    if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
     search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
     bears = constraints.load[:, 0] > 0
@@ -107,7 +107,7 @@ def active_set_step(
     closed = (bears | closes) & search.moves & rows[constraints.robot]
     count = torch.bincount(constraints.robot[closed], minlength=len(rows))
     rows = rows & ~constraints.any(search.partly & bears)
-    return search.found(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
+    return search.solve(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
 
 
 def touching_step(
@@ -121,15 +121,15 @@ def touching_step(
     """
     constraints = equations.constraints
     assert constraints is not None
-    if not _serves(equations, constraints):
+    if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
     search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
     touches = contacts.gap <= constraints.tolerance[constraints.robot]
     closed = touches & search.moves & rows[constraints.robot]
-    return search.found(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
+    return search.solve(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
 
 
-def _serves(equations: StepEquations, constraints: ConstraintSet) -> bool:
+def _uses_active_sets(equations: StepEquations, constraints: ConstraintSet) -> bool:
     """Return whether active sets are used: not where users chose another method, nor where nodes slide."""
     return constraints.method == "interior_point" and equations.model.unknowns.slides.none
 
@@ -222,7 +222,7 @@ class _ActiveSet:
         whole = self.equations.model.unknowns.into_dofs(step, torch.zeros_like(self.equations.base))
         return self.offset + self.constraints.motions_of(self.jacobian, whole)
 
-    def found(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
+    def solve(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
         """Return steps and loads in the rows (B,) whose active set is found.
 
         Parameters
@@ -243,20 +243,22 @@ class _ActiveSet:
             slide = after[:, 1:]
             pulls = closed & (load[:, 0] < 0)
             closes = ~closed & self.moves & (after[:, 0] < -slack)
-            off = torch.where(fixed, after, 0.0).abs().amax(1) > slack
-            wrong = off | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
-            lawful = self._lawful(load, slide, fixed)
-            off_law = torch.linalg.vector_norm(load - lawful, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
+            off_zero = torch.where(fixed, after, 0.0).abs().amax(1) > slack
+            wrong = off_zero | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
+            load_by_law = self._load_by_law(load, slide, fixed)
+            off_law = (
+                torch.linalg.vector_norm(load - load_by_law, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
+            )
             changes = self.constraints.any(pulls | closes | (closed & off_law))
-            here = rows & ok & ~changes & ~self.constraints.any(wrong)
-            steps = torch.where(here[:, None], step, steps)
-            loads = torch.where(here[robot].unsqueeze(1), lawful, loads)
-            solved, rows = solved | here, rows & ok & changes
+            solved_now = rows & ok & ~changes & ~self.constraints.any(wrong)
+            steps = torch.where(solved_now[:, None], step, steps)
+            loads = torch.where(solved_now[robot].unsqueeze(1), load_by_law, loads)
+            solved, rows = solved | solved_now, rows & ok & changes
             closed = (closed & ~pulls) | (closes & rows[robot])
             load = torch.where(closed.unsqueeze(1), load, 0.0)
         return ActiveSetStep(solved, steps, loads)
 
-    def _lawful(self, load: Tensor, slide: Tensor, fixed: Tensor) -> Tensor:
+    def _load_by_law(self, load: Tensor, slide: Tensor, fixed: Tensor) -> Tensor:
         """Return the loads (S, 3) with friction that obeys its law.
 
         Where slides are fixed at zero it is within its cone, elsewhere on the cone, against the slide (S, 2).

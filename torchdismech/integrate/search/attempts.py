@@ -92,7 +92,7 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
             return
         yield Attempt(Start.HERE, Search.EASED)
     else:
-        yield from _shortened_where_need_be(equations, line_search)
+        yield from _newton_attempts(equations, line_search)
     if equations.constraints is not None:
         return
     if equations.has_potential:
@@ -101,7 +101,7 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
         yield Attempt(Start.HERE, Search.RELAXED)
 
 
-def _shortened_where_need_be(equations: StepEquations, line_search: bool) -> Iterator[Attempt]:
+def _newton_attempts(equations: StepEquations, line_search: bool) -> Iterator[Attempt]:
     """Yield attempts by Newton steps, from where motion leads and from where robots are.
 
     If whole steps from one of these do not lead a free rod to a root, those from the other do, mostly in two or three

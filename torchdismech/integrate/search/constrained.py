@@ -49,7 +49,7 @@ class ConstrainedSearch(RootSearch):
         load = self.constraints.load
         self.constraints.load = torch.where(running[self.constraints.robot].unsqueeze(1), 0.0, load)
         self.at = Iterate.of(equations, x, options)
-        self._asked = options
+        self._options_without_noise = options
         self._allow_noise()
         self.violation = torch.full_like(self.at.norm, torch.inf)
         self.status = self._judged(torch.where(running, RUNNING, int(Status.CONVERGED)))
@@ -57,7 +57,7 @@ class ConstrainedSearch(RootSearch):
 
     def _allow_noise(self) -> None:
         """Set the tolerance: as asked for, but not below the rounding noise at the iterate."""
-        self.options = self._asked.at_noise(self.at.x, self.at.values)
+        self.options = self._options_without_noise.with_tolerance_above_noise(self.at.x, self.at.values)
         self.tolerance = self.options.tolerance
 
     def round(self) -> bool:
@@ -66,7 +66,7 @@ class ConstrainedSearch(RootSearch):
         self.at, violation, outcome = self._step(self.at, active)
         self.violation = torch.where(active, violation, self.violation)
         self.iterations = self.iterations + active
-        if self.options.unbounded:
+        if self.options.noise_at_each_iterate:
             self._allow_noise()
         status = self._judged(torch.where(active & (outcome != RUNNING), outcome, self.status))
         spent = (status == RUNNING) & (self.iterations >= self.options.max_iterations)
@@ -94,7 +94,7 @@ class ConstrainedSearch(RootSearch):
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
         if bool((lost := delassus.rows & factor.ok & ~solved).any()):
-            others = self._by_touching(at, delassus, lost)
+            others = self._touching_step(at, delassus, lost)
             by_active_set, solved = by_active_set.with_others(others), solved | others.rows
         loads = torch.where(by_active_set.rows[constraints.robot].unsqueeze(1), by_active_set.load, loads)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
@@ -103,11 +103,11 @@ class ConstrainedSearch(RootSearch):
         step = torch.where(by_active_set.rows[:, None], by_active_set.step, free + delassus.carried(loads))
         step = torch.where(going[:, None], step, 0.0)
         residual = at.residual - delassus.forces_of(constraints.load - before)
-        there, found = self._searched(at, step, residual, factor, going)
+        there, found = self._line_search(at, step, residual, factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
         return there, delassus.violation(self.equations.full(there.x), by_active_set.rows), outcome
 
-    def _by_touching(self, at: Iterate, delassus: Delassus, lost: Tensor) -> ActiveSetStep:
+    def _touching_step(self, at: Iterate, delassus: Delassus, lost: Tensor) -> ActiveSetStep:
         """Return steps and loads of robots whose loads were not found, by an active set that begins with what touches.
 
         It is tried only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and
@@ -143,7 +143,7 @@ class ConstrainedSearch(RootSearch):
         lost = active & ~factor.ok
         return JoinedFactor(factor, shifted_factor(solver, values, weight, lost)) if bool(lost.any()) else factor
 
-    def _searched(
+    def _line_search(
         self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
     ) -> tuple[Iterate, Tensor]:
         """Return the iterate along the step, halved until it is good enough, and the rows (B,) where one was found.

@@ -125,7 +125,7 @@ class Delassus:
         likely = active & self._closes(matrix, b, active)
         loads, solved = self._with_friction(matrix, b, likely, present)
         gap = (b + (matrix @ loads.unsqueeze(2)).squeeze(2))[:, ::3]
-        solved = solved & ~(active & (gap < -self.enough.unsqueeze(1))).any(1)
+        solved = solved & ~(active & (gap < -self.acceptable.unsqueeze(1))).any(1)
         if bool(solved.all()):
             return loads, solved
         others, found = self._with_friction(matrix, b, active & ~solved.unsqueeze(1), present)
@@ -143,7 +143,7 @@ class Delassus:
         method, mu = self.constraints.method, self.padded(self.constraints.friction[self.chosen].detach())
         guess = None if method == "gauss_seidel" else present
         solution = solve_contact(
-            matrix, b, mu, active, method=method, tolerance=ACCURACY, enough=self.enough, guess=guess
+            matrix, b, mu, active, method=method, tolerance=ACCURACY, acceptable=self.acceptable, guess=guess
         )
         closed = (solution.sticking | solution.sliding).unsqueeze(2)  # loads of open contacts are rounding
         loads = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0).flatten(1)
@@ -154,11 +154,11 @@ class Delassus:
         pairs = active.unsqueeze(2) & active.unsqueeze(1)
         matrix = torch.where(pairs, matrix, torch.diag_embed((~active).to(gap.dtype)))
         gap = torch.where(active, gap, 0.0)
-        solution = solve_lcp(matrix, gap, self.constraints.method, ACCURACY, enough=self.enough)
+        solution = solve_lcp(matrix, gap, self.constraints.method, ACCURACY, acceptable=self.acceptable)
         return torch.where(active, solution.z, 0.0), solution.status == Status.CONVERGED
 
     @property
-    def enough(self) -> Tensor:
+    def acceptable(self) -> Tensor:
         """How exactly (B,) [m] gaps and slides have to be found at least."""
         return EXACT * self.constraints.tolerance
 

@@ -43,14 +43,14 @@ class _Descending(ConstrainedSearch):
         super().__init__(equations, x, options, running)
         self.price = torch.zeros_like(self.at.norm)
 
-    def _searched(
+    def _line_search(
         self, at: Iterate, step: Tensor, residual: Tensor, factor: Factor, rows: Tensor
     ) -> tuple[Iterate, Tensor]:
         """Return the iterate along the step where the penalty function has fallen enough, and where (B,) it has."""
         self.price = torch.maximum(self.price, DEAR * self.constraints.largest(self.constraints.load[:, 0]))
         overlap, potential = self._overlap(at.x), self.equations.potential_at(at.x)
         value = potential + self.price * overlap
-        slope = (self._pull(at.x, residual) * step).sum(1) - self.price * overlap
+        slope = (self._residual_without_loads(at.x, residual) * step).sum(1) - self.price * overlap
         fraction = self._reach(step).clamp(max=1)
         # rows in which rounding hides that it falls
         near = -slope < HIDDEN * (potential.abs() + torch.finfo(slope.dtype).tiny)
@@ -67,10 +67,10 @@ class _Descending(ConstrainedSearch):
             if not bool(searching.any()):
                 break
             fraction = torch.where(searching, 0.5 * fraction, fraction)
-        x = self._further(at, step, fraction, x, rows & found, value, slope)
+        x = self._extended(at, step, fraction, x, rows & found, value, slope)
         return Iterate.of(self.equations, x, self.options), found
 
-    def _further(
+    def _extended(
         self, at: Iterate, step: Tensor, fraction: Tensor, x: Tensor, rows: Tensor, value: Tensor, slope: Tensor
     ) -> Tensor:
         """Return points (B, n_free) farther along the step, in rows where the penalty function bends downwards.
@@ -108,7 +108,7 @@ class _Descending(ConstrainedSearch):
         """Return the penalty function (B,) at x (B, n_free)."""
         return self.equations.potential_at(x) + self.price * self._overlap(x)
 
-    def _pull(self, x: Tensor, residual: Tensor) -> Tensor:
+    def _residual_without_loads(self, x: Tensor, residual: Tensor) -> Tensor:
         """Return the residual (B, n_free) at x without the loads of the contacts."""
         return residual + self.equations.model.unknowns.on_unknowns(self.constraints.force(self.equations.full(x)))
 

@@ -42,17 +42,17 @@ def eased_newton(
     fails, in which friction is a light drag, the cause is that the robot buckles as it touches: then it begins with
     next to no friction, or by relaxed steps, unless it is to end `briefly`.
     """
-    way = _Easing(equations, options, running)
-    way.begin(EASIEST, x, newton)
+    easing = _Easing(equations, options, running)
+    easing.begin(EASIEST, x, newton)
     if not briefly:
-        ahead = first_iterate(equations, True)
-        way.begin(FREE, ahead, newton)
-        way.begin(EASIEST, ahead, _relaxed)
+        first_ahead = first_iterate(equations, True)
+        easing.begin(FREE, first_ahead, newton)
+        easing.begin(EASIEST, first_ahead, _relaxed)
     for _ in range(STAGES):
-        if not bool(way.going.any()):
+        if not bool(easing.going.any()):
             break
-        way.take_stage()
-    return way.ended()
+        easing.take_stage()
+    return easing.ended()
 
 
 def _relaxed(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
@@ -86,15 +86,15 @@ class _Easing:
         """Take the first stage in the rows that have not begun, from x (B, n_free) and by this search."""
         waiting = self.running & ~self.going
         if bool(waiting.any()):
-            found = self._staged(torch.full_like(self.factor, factor), x, waiting, search)
-            self.going = self.going | found
+            solved = self._solved_stage(torch.full_like(self.factor, factor), x, waiting, search)
+            self.going = self.going | solved
 
     def take_stage(self) -> None:
         """Take a stage with a smaller slip velocity in all rows that go on."""
         factor = (self.factor / self.ratio).clamp_min(1.0)
-        first = self.x + torch.where(self.going[:, None], factor / self.factor - 1, 0.0) * self.change
-        found = self._staged(factor, first, self.going, newton)[:, None]
-        self.ratio = torch.where(found, (self.ratio**2).clamp_max(LONGEST), self.ratio.sqrt())
+        first_iterates = self.x + torch.where(self.going[:, None], factor / self.factor - 1, 0.0) * self.change
+        solved = self._solved_stage(factor, first_iterates, self.going, newton)[:, None]
+        self.ratio = torch.where(solved, (self.ratio**2).clamp_max(LONGEST), self.ratio.sqrt())
         self.going = self.going & ((self.factor > 1) & (self.ratio > SHORTEST)).squeeze(1)
 
     def ended(self) -> Root:
@@ -102,20 +102,22 @@ class _Easing:
         short = self.running & (self.factor > 1).squeeze(1) & (self.root.status == Status.CONVERGED)
         return dataclasses.replace(self.root, status=torch.where(short, int(Status.MAX_ITERATIONS), self.root.status))
 
-    def _staged(self, factor: Tensor, first: Tensor, rows: Tensor, search: Callable[..., Root]) -> Tensor:
+    def _solved_stage(
+        self, factor: Tensor, first_iterates: Tensor, rows: Tensor, search: Callable[..., Root]
+    ) -> Tensor:
         """Take a stage in some rows (B,) with factors (B, 1) and return the rows (B,) that were solved."""
         factor = torch.where(rows[:, None], factor, 1.0)
         tolerance = torch.where(factor.squeeze(1) == 1, 1.0, COARSER) * self.options.tolerance
         with self.equations.with_slips(factor):
-            stage = search(self.equations, first, self.options.with_tolerance(tolerance), rows)
+            stage = search(self.equations, first_iterates, self.options.with_tolerance(tolerance), rows)
         self.root = self.root.followed_by(stage, rows)
-        found = rows & (stage.status == Status.CONVERGED)
-        self.x = torch.where(found[:, None], stage.x, self.x)
-        self.factor = torch.where(found[:, None], factor, self.factor)
-        further = found & (factor > 1).squeeze(1)
-        if bool(further.any()):
-            self.change = torch.where(further[:, None], self._by_slip(factor, further), self.change)
-        return found
+        solved = rows & (stage.status == Status.CONVERGED)
+        self.x = torch.where(solved[:, None], stage.x, self.x)
+        self.factor = torch.where(solved[:, None], factor, self.factor)
+        unfinished = solved & (factor > 1).squeeze(1)
+        if bool(unfinished.any()):
+            self.change = torch.where(unfinished[:, None], self._by_slip(factor, unfinished), self.change)
+        return solved
 
     def _by_slip(self, factor: Tensor, rows: Tensor) -> Tensor:
         """Return the derivative (B, n_free) of the roots by the logarithm of the slip velocity, zero in other rows."""

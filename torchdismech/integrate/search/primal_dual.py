@@ -103,14 +103,14 @@ class _PrimalDual(DividingSearch):
 
     def round(self) -> bool:
         """Take a step; return whether some row still runs."""
-        at = self.at
+        iterate = self.at
         of_rows = (self.length, self.tolerance, self.short, self.limit, self.status, self.iterations)
-        take = self.system.recording(next_iterates) or next_iterates
-        rows = (at.x, at.residual, at.values, at.norm, *of_rows)
-        found = take(self.system, self.options, self._max_iterations, *rows, *self.friction)
-        self.at = Iterate(*found[:4])
-        self.length, self.tolerance, self.short, self.limit, self.status, self.iterations, going_on = found[4:11]
-        self.friction = found[11:]
+        next_rows = self.system.recording(next_iterates) or next_iterates
+        rows = (iterate.x, iterate.residual, iterate.values, iterate.norm, *of_rows)
+        results = next_rows(self.system, self.options, self._max_iterations, *rows, *self.friction)
+        self.at = Iterate(*results[:4])
+        self.length, self.tolerance, self.short, self.limit, self.status, self.iterations, going_on = results[4:11]
+        self.friction = results[11:]
         return bool(going_on)
 
 
@@ -133,18 +133,18 @@ def next_iterates(
     step = factor.solve(-residual)
     solved = active & factor.ok
     step = torch.where(solved[:, None], step, 0.0)
-    there, new_residual, new_values, *friction = equations.compiled(after_step)(equations, x, step, *friction)
-    enough = noise
-    if options.unbounded:
-        noise = options.at_noise(there, new_values).tolerance
-        enough = torch.minimum(enough, noise)
-    of_rows = (norm, length, options.tolerance, enough, short, limit, status, iterations, factor.ok)
-    judge = equations.compiled(judged_step)
-    found = judge(equations, new_residual, step, options.weight, max_iterations, *of_rows)
-    new_norm, length, limit, status, iterations, going_on = found
-    after = Iterate(x, residual, values, norm).merged(Iterate(there, new_residual, new_values, new_norm), solved)
-    found = [after.x, after.residual, after.values, after.norm, length, noise, short, limit, status, iterations]
-    return [*found, going_on.any(), *friction]
+    next_x, new_residual, new_values, *friction = equations.compiled(after_step)(equations, x, step, *friction)
+    least_noise = noise
+    if options.noise_at_each_iterate:
+        noise = options.with_tolerance_above_noise(next_x, new_values).tolerance
+        least_noise = torch.minimum(least_noise, noise)
+    of_rows = (norm, length, options.tolerance, least_noise, short, limit, status, iterations, factor.ok)
+    judgement = equations.compiled(judged_step)
+    results = judgement(equations, new_residual, step, options.weight, max_iterations, *of_rows)
+    new_norm, length, limit, status, iterations, going_on = results
+    at = Iterate(x, residual, values, norm).merged(Iterate(next_x, new_residual, new_values, new_norm), solved)
+    results = [at.x, at.residual, at.values, at.norm, length, noise, short, limit, status, iterations]
+    return [*results, going_on.any(), *friction]
 
 
 def judged_step(
@@ -160,8 +160,8 @@ def judged_step(
         a step.
     """
     there, length = weighted_norms(residual, weight), lengths(step, weight)
-    found = _JUDGED.of_columns(there, length, max_iterations, *(row.to(residual.dtype) for row in rows))
-    return [found[0], length, found[1], found[2].long(), found[3].long(), found[4]]
+    columns = _JUDGED.of_columns(there, length, max_iterations, *(row.to(residual.dtype) for row in rows))
+    return [columns[0], length, columns[1], columns[2].long(), columns[3].long(), columns[4]]
 
 
 def judged_step_arguments(x: Tensor, weight: Tensor, running: Tensor) -> list[Tensor]:

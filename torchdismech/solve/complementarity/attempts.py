@@ -12,7 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.solve.complementarity.cone import ConeLaw, polished
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
-from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
+from torchdismech.solve.complementarity.interior_point import active_set_polished, interior_point
 from torchdismech.solve.complementarity.lcp import check_options
 from torchdismech.solve.complementarity.problem import ScaledContacts
 from torchdismech.solve.complementarity.pyramid import PyramidSystem, joined, pyramid_directions, pyramid_matrix
@@ -112,7 +112,7 @@ class Attempt:
     options: ContactOptions
     start: Start
     goal: Tensor  # (B,) residual to be reached, in the units of the problem as given
-    enough: Tensor  # (B,) residual, not below the goal, with which a row that converges no further counts as solved
+    acceptable: Tensor  # (B,) residual, not below the goal, with which a row that converges no further counts as solved
 
     def solved(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """Return the impulses (B, 3C), in the units of the problem as given, and the iterations (B,).
@@ -128,7 +128,7 @@ class Attempt:
             finer = self.start.finer if options.cone == "second_order" else 1
             p, iterations = self._on_pyramid(pyramid_directions(angle, finer * options.directions))
             if options.cone == "second_order":
-                p, polishing = polished(law, p, self.goal, self.enough, POLISHING)
+                p, polishing = polished(law, p, self.goal, self.acceptable, POLISHING)
                 iterations = iterations + polishing
         p = torch.where(problem.active.repeat_interleave(3, 1), p, 0.0)
         return problem.magnitude[:, None] * problem.scale * p, iterations
@@ -142,14 +142,14 @@ class Attempt:
         size = problem.magnitude[:, None] * problem.scale
         active = problem.active.repeat_interleave(3, 1)
         first = torch.where(active, guess / torch.where(size > 0, size, 1.0), 0.0)
-        p, iterations = polished(self._law(), first, self.goal, self.enough, RESUMING)
+        p, iterations = polished(self._law(), first, self.goal, self.acceptable, RESUMING)
         return torch.where(active, size * p, 0.0), iterations
 
     def _law(self) -> ConeLaw:
         problem = self.problem
-        each = problem.scale.unflatten(1, (-1, 3))[..., :2]
-        unit = problem.magnitude[:, None, None] / each
-        return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, unit)
+        scale_of_contact = problem.scale.unflatten(1, (-1, 3))[..., :2]
+        residual_scale = problem.magnitude[:, None, None] / scale_of_contact
+        return ConeLaw(problem.delassus, problem.free, problem.mu, problem.active, residual_scale)
 
     def _on_pyramid(self, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Return scaled impulses (B, 3C) on pyramids with these directions (B, C, 2, d), and the iterations (B,)."""
@@ -169,7 +169,7 @@ class Attempt:
         else:
             z = torch.zeros_like(system.q)
             z, iterations = fischer_burmeister(pyramid_matrix(softened), system.q, z, present, tolerance, options.limit)
-        z = crossed_over(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
+        z = active_set_polished(system, torch.where(present, z.clamp(min=0.0), 0.0), present)
         return system.impulse(z).flatten(1), iterations
 
     def _interior_start(self, rubs: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ __all__ = ["ConeLaw", "polished"]
 
 PROXIMAL = 1e-9  # added to the diagonal of Newton's matrix, which redundant contacts may leave singular
 SMALLEST_STEP = 2.0**-8  # smallest fraction of the Newton step in its line search
-GAIN = 0.5  # a row within `enough` goes on while each step leaves at most this fraction of the residual
+GAIN = 0.5  # a row within `acceptable` goes on while each step leaves at most this fraction of the residual
 DECREASE = 1e-4  # least decrease that a line search asks for, relative to that predicted to first order
 
 
@@ -31,7 +31,9 @@ class ConeLaw:
     free: Tensor  # (B, 3C) b
     mu: Tensor  # (B, C)
     active: Tensor  # (B, C) bool
-    unit: Tensor  # (B, C, 2) factors that bring the residual's normal and tangential part to the units of the user's b
+    residual_scale: (
+        Tensor  # (B, C, 2) factors that bring the residual's normal and tangential part to the units of the user's b
+    )
     polygon: tuple[Tensor, int] | None = None  # angle (B, C) of the first vertex and number of vertices; None: a disk
 
     def rows(self, index: Tensor) -> ConeLaw:
@@ -41,7 +43,7 @@ class ConeLaw:
             free=self.free[index],
             mu=self.mu[index],
             active=self.active[index],
-            unit=self.unit[index],
+            residual_scale=self.residual_scale[index],
             polygon=None if self.polygon is None else (self.polygon[0][index], self.polygon[1]),
         )
 
@@ -53,7 +55,7 @@ class ConeLaw:
             free=self.free.gather(1, entries),
             mu=self.mu.gather(1, places),
             active=self.active.gather(1, places),
-            unit=self.unit.gather(1, places.unsqueeze(2).expand(-1, -1, 2)),
+            residual_scale=self.residual_scale.gather(1, places.unsqueeze(2).expand(-1, -1, 2)),
             polygon=None if self.polygon is None else (self.polygon[0].gather(1, places), self.polygon[1]),
         )
 
@@ -72,23 +74,29 @@ class ConeLaw:
         """Return the natural map F (B, C, 3), in units of impulse; zero where a contact is not active."""
         p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.diagonal()
         v = self.velocity(impulse)
-        pressed = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
-        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
-        f = torch.cat([(p[..., 0] - pressed)[..., None], p[..., 1:] - self.limited(pulled, self.mu * pressed)], 2)
+        normal_impulse = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
+        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        f = torch.cat(
+            [
+                (p[..., 0] - normal_impulse)[..., None],
+                p[..., 1:] - self.projected(tangential_impulse, self.mu * normal_impulse),
+            ],
+            2,
+        )
         return torch.where(self.active[..., None], f, 0.0)
 
-    def limited(self, x: Tensor, radius: Tensor) -> Tensor:
+    def projected(self, x: Tensor, radius: Tensor) -> Tensor:
         """Return the projection (B, C, 2) of x onto the disk, or polygon, of this circumradius (B, C)."""
         return _on_disk(x, radius) if self.polygon is None else _on_polygon(x, radius, *self.polygon)
 
     def residual(self, impulse: Tensor) -> Tensor:
-        """Return the largest violation of the law (B,), a velocity: |F_n| w_n and |F_t| w_t, times `unit`."""
+        """Return the largest violation of the law (B,), a velocity: |F_n| w_n and |F_t| w_t, times `residual_scale`."""
         normal, tangential = self.diagonal()
         f = self.natural_map(impulse)
         parts = torch.stack([f[..., 0].abs() * normal, torch.linalg.vector_norm(f[..., 1:], dim=2) * tangential], 2)
-        return (parts * self.unit).flatten(1).amax(1)
+        return (parts * self.residual_scale).flatten(1).amax(1)
 
-    def pressed(self, impulse: Tensor) -> Tensor:
+    def closed(self, impulse: Tensor) -> Tensor:
         """Return the contacts (B, C) that the natural map takes to be closed: p_n - v_n / w_n > 0."""
         normal, _ = self.diagonal()
         return self.active & (impulse[:, ::3] > self.velocity(impulse)[..., 0] / normal)
@@ -96,11 +104,13 @@ class ConeLaw:
     def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
         """Return the contacts that stick and those that slide, (B, C) bool each. Closed ones without friction slide."""
         p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.diagonal()
-        pressed = p[..., 0] - v[..., 0] / normal
-        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
-        touching = self.active & (pressed > 0)
-        held = (self.limited(pulled, self.mu * pressed.clamp(min=0.0)) == pulled).all(2) & (self.mu > 0)
-        return touching & held, touching & ~held
+        normal_impulse = p[..., 0] - v[..., 0] / normal
+        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        touching = self.active & (normal_impulse > 0)
+        sticks = (
+            self.projected(tangential_impulse, self.mu * normal_impulse.clamp(min=0.0)) == tangential_impulse
+        ).all(2) & (self.mu > 0)
+        return touching & sticks, touching & ~sticks
 
     def matrix(self, impulse: Tensor, places: Tensor) -> Tensor:
         """Return the rows (B, 3K, 3C) of the generalised Jacobian dF/dp for the contacts with indices `places` (B, K).
@@ -111,24 +121,26 @@ class ConeLaw:
         normal, tangential = (entry.gather(1, places) for entry in self.diagonal())
         mu, active = self.mu.gather(1, places), self.active.gather(1, places)
         p, v = (x.gather(1, entries).unflatten(1, (-1, 3)) for x in (impulse, self.velocity(impulse).flatten(1)))
-        along = rows_of(self.delassus, entries)
-        unit = torch.zeros_like(along).scatter_(2, entries.unsqueeze(2), 1.0).unflatten(1, (-1, 3))
-        along = along.unflatten(1, (-1, 3))
-        d_pressed = unit[:, :, 0] - along[:, :, 0] / normal[..., None]  # (B, K, 3C)
-        d_pulled = unit[:, :, 1:] - along[:, :, 1:] / tangential[..., None, None]
-        pressed = p[..., 0] - v[..., 0] / normal
-        pulled = p[..., 1:] - v[..., 1:] / tangential[..., None]
-        length = torch.linalg.vector_norm(pulled, dim=2)
-        touching = active & (pressed > 0)
-        slides = touching & (length > mu * pressed)
-        d_pressed = torch.where(touching[..., None], d_pressed, 0.0)
-        safe = torch.where(slides, length, 1.0)
-        y = pulled / safe[..., None]
-        turned = d_pulled - y[..., None] * (y[..., None, :] @ d_pulled)
-        grown = (mu[..., None] * d_pressed)[:, :, None]
-        sliding = (mu * pressed / safe)[..., None, None] * turned + y[..., None] * grown
-        projected = torch.where(slides[..., None, None], sliding, torch.where(touching[..., None, None], d_pulled, 0.0))
-        return (unit - torch.cat([d_pressed[:, :, None], projected], 2)).flatten(1, 2)
+        velocity_rows = rows_of(self.delassus, entries)
+        unit = torch.zeros_like(velocity_rows).scatter_(2, entries.unsqueeze(2), 1.0).unflatten(1, (-1, 3))
+        velocity_rows = velocity_rows.unflatten(1, (-1, 3))
+        d_normal = unit[:, :, 0] - velocity_rows[:, :, 0] / normal[..., None]  # (B, K, 3C)
+        d_tangential = unit[:, :, 1:] - velocity_rows[:, :, 1:] / tangential[..., None, None]
+        normal_impulse = p[..., 0] - v[..., 0] / normal
+        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
+        length = torch.linalg.vector_norm(tangential_impulse, dim=2)
+        touching = active & (normal_impulse > 0)
+        slides = touching & (length > mu * normal_impulse)
+        d_normal = torch.where(touching[..., None], d_normal, 0.0)
+        safe_length = torch.where(slides, length, 1.0)
+        direction = tangential_impulse / safe_length[..., None]
+        turned = d_tangential - direction[..., None] * (direction[..., None, :] @ d_tangential)
+        grown = (mu[..., None] * d_normal)[:, :, None]
+        sliding = (mu * normal_impulse / safe_length)[..., None, None] * turned + direction[..., None] * grown
+        projected = torch.where(
+            slides[..., None, None], sliding, torch.where(touching[..., None, None], d_tangential, 0.0)
+        )
+        return (unit - torch.cat([d_normal[:, :, None], projected], 2)).flatten(1, 2)
 
 
 def _on_disk(x: Tensor, radius: Tensor) -> Tensor:
@@ -157,7 +169,7 @@ def _on_polygon(x: Tensor, radius: Tensor, angle: Tensor, directions: int) -> Te
 
 
 def polished(
-    law: ConeLaw, impulse: Tensor, tolerance: Tensor, enough: Tensor, max_iterations: int
+    law: ConeLaw, impulse: Tensor, tolerance: Tensor, acceptable: Tensor, max_iterations: int
 ) -> tuple[Tensor, Tensor]:
     """Return impulses (B, 3C) on the exact cone by damped Newton steps on the natural map, and the iterations (B,).
 
@@ -168,46 +180,50 @@ def polished(
     law : the problem, scaled.
     impulse : (B, 3C) first guess.
     tolerance : (B,) of `law.residual`.
-    enough : (B,) residual, not below the tolerance, within which a row goes on only while each step halves it.
+    acceptable : (B,) residual, not below the tolerance, within which a row goes on only while each step halves it.
     """
-    best, least = impulse.clone(), law.residual(impulse)
-    iterations = torch.zeros_like(least, dtype=torch.long)
-    index = torch.arange(len(least), device=least.device)  # the rows that still run
-    residual, last = least, torch.full_like(least, torch.inf)
+    best, least_residual = impulse.clone(), law.residual(impulse)
+    iterations = torch.zeros_like(least_residual, dtype=torch.long)
+    running = torch.arange(len(least_residual), device=least_residual.device)  # the rows that still run
+    residual, last = least_residual, torch.full_like(least_residual, torch.inf)
     for _ in range(max_iterations):
-        worth = (least[index] > enough[index]) | (residual <= GAIN * last)
-        going = ((least[index] > tolerance[index]) & worth & torch.isfinite(impulse).all(1)).nonzero().flatten()
+        worth = (least_residual[running] > acceptable[running]) | (residual <= GAIN * last)
+        going = (
+            ((least_residual[running] > tolerance[running]) & worth & torch.isfinite(impulse).all(1))
+            .nonzero()
+            .flatten()
+        )
         if not len(going):
             break
-        if len(going) < len(index):
-            law, impulse, index, residual = law.rows(going), impulse[going], index[going], residual[going]
-        impulse = _searched(law, impulse, _newton_step(law, impulse))
-        iterations[index] += 1
+        if len(going) < len(running):
+            law, impulse, running, residual = law.rows(going), impulse[going], running[going], residual[going]
+        impulse = _line_search(law, impulse, _newton_step(law, impulse))
+        iterations[running] += 1
         last, residual = residual, law.residual(impulse)
-        better = residual < least[index]  # False where it is NaN
-        best[index] = torch.where(better[:, None], impulse, best[index])
-        least[index] = torch.where(better, residual, least[index])
+        better = residual < least_residual[running]  # False where it is NaN
+        best[running] = torch.where(better[:, None], impulse, best[running])
+        least_residual[running] = torch.where(better, residual, least_residual[running])
     return best, iterations
 
 
 def _newton_step(law: ConeLaw, impulse: Tensor) -> Tensor:
-    """Return a Newton step (B, 3C) that takes the whole impulse from contacts that are open (not `pressed`).
+    """Return a Newton step (B, 3C) that takes the whole impulse from contacts that are open (not `closed`).
 
     The linear system is that of the closed contacts alone, as hundreds of contacts may be near that bear no load.
     """
-    pressed = law.pressed(impulse)
-    places = first_places(pressed)
+    closed = law.closed(impulse)
+    places = first_places(closed)
     entries = entries_of(places)
-    lost = torch.where(pressed.repeat_interleave(3, 1), 0.0, -impulse)
+    opening_step = torch.where(closed.repeat_interleave(3, 1), 0.0, -impulse)
     rows = law.matrix(impulse, places)
-    right = -law.natural_map(impulse).flatten(1).gather(1, entries) - (rows @ lost[..., None])[..., 0]
+    right = -law.natural_map(impulse).flatten(1).gather(1, entries) - (rows @ opening_step[..., None])[..., 0]
     matrix = rows.gather(2, entries.unsqueeze(1).expand(-1, entries.shape[1], -1))
     matrix.diagonal(dim1=1, dim2=2).add_(PROXIMAL)
     step = torch.linalg.solve_ex(matrix, right[..., None])[0][..., 0]
-    return lost.scatter_add(1, entries, step)
+    return opening_step.scatter_add(1, entries, step)
 
 
-def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
+def _line_search(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
     """Return the impulses (B, 3C) after a line search: each row's step is halved until it reduces |F|, the natural map.
 
     A row where no fraction does takes the smallest one: F is not smooth, and beyond the kink the next step may be
@@ -215,14 +231,14 @@ def _searched(law: ConeLaw, impulse: Tensor, step: Tensor) -> Tensor:
     """
     merit = _length(law.natural_map(impulse))
     fraction, searching = torch.ones_like(merit), torch.ones_like(merit, dtype=torch.bool)
-    found = impulse
+    impulses = impulse
     while bool(searching.any()):
         trial = impulse + fraction[:, None] * step
-        fits = (_length(law.natural_map(trial)) <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP)
-        found = torch.where((searching & fits)[:, None], trial, found)
-        searching = searching & ~fits
+        good = (_length(law.natural_map(trial)) <= (1 - DECREASE * fraction) * merit) | (fraction <= SMALLEST_STEP)
+        impulses = torch.where((searching & good)[:, None], trial, impulses)
+        searching = searching & ~good
         fraction = 0.5 * fraction
-    return found
+    return impulses
 
 
 def _length(f: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ def solve_contact(
     regularisation: float | None = None,
     rank_tolerance: float | None = None,
     tolerance: float = 1e-8,
-    enough: Tensor | None = None,
+    acceptable: Tensor | None = None,
     max_iterations: int | None = None,
     guess: Tensor | None = None,
 ) -> ContactSolution:
@@ -133,8 +133,8 @@ def solve_contact(
         without it. The residual is always that of the problem as given.
     rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
-    enough : (B,) residual, in the units of b, at which a row counts as solved and no further start is tried, although
-        the first start has not met `tolerance`.
+    acceptable : (B,) residual, in the units of b, at which a row counts as solved and no further start is tried,
+        although the first start has not met `tolerance`.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
     guess : (B, 3C) impulses that may be near the solution, for example zeros or those of a problem that differs little:
         Newton's method on the exact cone is first tried from there. For the second-order cone, not for gauss_seidel.
@@ -155,59 +155,61 @@ def solve_contact(
     pyramid = (angle, options.directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
     goal = tolerance * free.abs().amax(1)
-    enough = goal if enough is None else torch.maximum(goal, enough)
-    places = first_places(kept)  # contacts that are dropped or not active are no unknowns
-    entries = entries_of(places)
+    acceptable = goal if acceptable is None else torch.maximum(goal, acceptable)
+    contact_places = first_places(kept)  # contacts that are dropped or not active are no unknowns
+    entries = entries_of(contact_places)
     guess = None if guess is None else guess.gather(1, entries)
-    found, iterations = _solved(law.at(places), options, (goal, enough), angle.gather(1, places), guess)
-    impulses = torch.zeros_like(free).scatter(1, entries, found)
-    return ContactSolution.of(law, impulses, (active, kept, finite), enough, iterations, cone)
+    solved_impulses, iterations = _solved_impulses(
+        law.at(contact_places), options, (goal, acceptable), angle.gather(1, contact_places), guess
+    )
+    impulses = torch.zeros_like(free).scatter(1, entries, solved_impulses)
+    return ContactSolution.of(law, impulses, (active, kept, finite), acceptable, iterations, cone)
 
 
-def _solved(
+def _solved_impulses(
     law: ConeLaw, options: ContactOptions, goals: tuple[Tensor, Tensor], angle: Tensor, guess: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return the impulses (B, 3C) that solve a law, and the iterations (B,), from a guess first if there is one.
 
     Parameters
     ----------
-    goals : `goal` and `enough` of `Attempt`.
+    goals : `goal` and `acceptable` of `Attempt`.
     angle : (B, C) of the pyramids' first edges.
     guess : (B, 3C) impulses near the solution, or None.
     """
     problem = scaled_contacts(*without_padding(law.delassus, law.free, law.mu, law.active), law.active)
     first = Attempt(problem, options, STARTS[0], *goals)
     if guess is None:
-        return _best(first, law, torch.zeros_like(law.free), angle)
-    found, resuming = first.resumed(guess)
-    found, iterations = _best(first, law, found, angle)
-    return found, resuming + iterations
+        return _best_impulses(first, law, torch.zeros_like(law.free), angle)
+    impulses, resumed_iterations = first.resumed(guess)
+    impulses, iterations = _best_impulses(first, law, impulses, angle)
+    return impulses, resumed_iterations + iterations
 
 
-def _best(first: Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+def _best_impulses(first: Attempt, law: ConeLaw, impulses: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """Return the impulses (B, 3C) of least residual among all attempts, and the iterations (B,) of all together.
 
     The first attempt is for rows that do not meet `goal`; each later one for rows whose residual still exceeds
-    `enough`.
+    `acceptable`.
 
     Parameters
     ----------
     first : the first attempt, whose options list the others.
     impulses : (B, 3C) to begin with: zeros, or those found from a guess.
     """
-    residual, enough = law.residual(impulses), first.enough
-    iterations = torch.zeros_like(enough, dtype=torch.long)
+    residual, acceptable = law.residual(impulses), first.acceptable
+    iterations = torch.zeros_like(acceptable, dtype=torch.long)
     for k, (options, start) in enumerate(first.options.attempts(law.mu.shape[1])):
-        rows = (residual > (enough if k else first.goal)).nonzero().flatten()
+        rows = (residual > (acceptable if k else first.goal)).nonzero().flatten()
         if not len(rows):
             break
         if k and first.options.cone == "second_order":
-            angle = torch.where((residual > enough)[:, None], _angle(impulses), angle)
+            angle = torch.where((residual > acceptable)[:, None], _angle(impulses), angle)
         problem = first.problem.rows(rows)
-        attempt = Attempt(problem, options, start, first.goal[rows], enough[rows])
-        found, used = attempt.solved(angle[rows])
-        iterations[rows] += used
-        trial = impulses.index_copy(0, rows, found)
+        attempt = Attempt(problem, options, start, first.goal[rows], acceptable[rows])
+        impulses_of_rows, iterations_of_rows = attempt.solved(angle[rows])
+        iterations[rows] += iterations_of_rows
+        trial = impulses.index_copy(0, rows, impulses_of_rows)
         error = law.residual(trial)
         better = error < residual  # False where it is NaN
         impulses, residual = torch.where(better[:, None], trial, impulses), torch.where(better, error, residual)

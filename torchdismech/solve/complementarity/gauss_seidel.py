@@ -25,12 +25,12 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
     tolerance : (B,) of `law.residual`.
     max_iterations : sweeps.
     """
-    found = impulse.clone()
+    impulses = impulse.clone()
     iterations = torch.zeros_like(tolerance, dtype=torch.long)
     index = torch.arange(len(tolerance), device=tolerance.device)  # the rows that still run
     for sweep in range(max_iterations):
         if sweep % CHECKED == 0:
-            p = found[index]
+            p = impulses[index]
             going = (law.residual(p) > tolerance[index]).nonzero().flatten()
             if not len(going):
                 break
@@ -38,9 +38,9 @@ def gauss_seidel(law: ConeLaw, impulse: Tensor, tolerance: Tensor, max_iteration
                 law, p, index = law.rows(going), p[going], index[going]
             velocity = law.velocity(p).flatten(1)  # anew, without the rounding errors that the sweeps have accumulated
         _sweep(law, p, velocity)
-        found[index] = p
+        impulses[index] = p
         iterations[index] += 1
-    return found, iterations
+    return impulses, iterations
 
 
 def _sweep(law: ConeLaw, p: Tensor, velocity: Tensor) -> None:
@@ -51,13 +51,13 @@ def _sweep(law: ConeLaw, p: Tensor, velocity: Tensor) -> None:
     tangential = torch.where(law.active & (trace > 0), trace, 1.0)
     for contact in range(law.mu.shape[1]):
         i, moves = 3 * contact, law.active[:, contact, None]
-        pressed = (p[:, i : i + 1] - velocity[:, i : i + 1] / normal[:, contact, None]).clamp(min=0.0)
-        change = torch.where(moves, pressed - p[:, i : i + 1], 0.0)
+        normal_impulse = (p[:, i : i + 1] - velocity[:, i : i + 1] / normal[:, contact, None]).clamp(min=0.0)
+        change = torch.where(moves, normal_impulse - p[:, i : i + 1], 0.0)
         p[:, i : i + 1] += change
         velocity += law.delassus[:, i] * change
-        pulled = p[:, i + 1 : i + 3] - velocity[:, i + 1 : i + 3] / tangential[:, contact, None]
-        length = torch.linalg.vector_norm(pulled, dim=1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
-        limited = pulled * (law.mu[:, contact, None] * p[:, i : i + 1] / length).clamp(max=1.0)
-        change = torch.where(moves, limited - p[:, i + 1 : i + 3], 0.0)
+        tangential_impulse = p[:, i + 1 : i + 3] - velocity[:, i + 1 : i + 3] / tangential[:, contact, None]
+        length = torch.linalg.vector_norm(tangential_impulse, dim=1, keepdim=True).clamp(min=torch.finfo(p.dtype).tiny)
+        projected = tangential_impulse * (law.mu[:, contact, None] * p[:, i : i + 1] / length).clamp(max=1.0)
+        change = torch.where(moves, projected - p[:, i + 1 : i + 3], 0.0)
         p[:, i + 1 : i + 3] += change
         velocity += (change[:, None] @ law.delassus[:, i + 1 : i + 3])[:, 0]

@@ -7,14 +7,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["Factored", "LinearSystem", "crossed_over", "interior_point"]
+__all__ = ["Factored", "LinearSystem", "active_set_polished", "interior_point"]
 
 BOUNDARY = 0.995  # fraction of the way to the boundary that a step may take
 SHORT_STEP = 0.1  # after a shorter step the next one is centred more
 CENTRED = 0.5  # least fraction of the mean product z_i w_i that such a centred step aims at
 GAIN = 0.5  # a row within the tolerance goes on while each step leaves at most this fraction of the error
 ROUNDING = 1e-14  # error of the scaled problem below which more steps gain nothing
-CROSSOVERS = 3  # Newton steps on the equations of the active set after the iteration
+POLISHING_STEPS = 3  # Newton steps on the equations of the active set after the iteration
 FREE, HELD = 1e-10, 1e10  # added to the diagonal of unknowns that move, and of those held at zero
 
 
@@ -52,7 +52,7 @@ def interior_point(
     z and w of a row move by the same step length s, so that a step shrinks the residual of w = A z + q by exactly
     1 - s. The path leads to a solution for certain where A is monotone (A + A^T positive semidefinite). With friction A
     is not monotone, and rows may fail. Unknowns that are zero at the solution come out small, not zero: see
-    `crossed_over`.
+    `active_set_polished`.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def interior_point(
     iterations = torch.zeros_like(least, dtype=torch.long)
     last_step, last_error = torch.ones_like(least), torch.full_like(least, torch.inf)
     index = torch.arange(len(z), device=z.device)  # the rows that still run; the others are computed no more
-    for taken in range(max_iterations + 1):
+    for iteration in range(max_iterations + 1):
         gap = torch.where(present, system.product(z) + system.q - w, 0.0)
         smaller = torch.where(present, torch.minimum(torch.minimum(z, w), z * w), 0.0)
         error = torch.maximum(gap.abs().amax(1), smaller.amax(1))
@@ -80,7 +80,7 @@ def interior_point(
         least[index] = torch.where(better, error, least[index])
         falls = (error <= GAIN * last_error) & (error > ROUNDING)
         going = (((error > tolerance) | falls) & torch.isfinite(error)).nonzero().flatten()
-        if not len(going) or taken == max_iterations:
+        if not len(going) or iteration == max_iterations:
             break
         if len(going) < len(index):
             system, index = system.rows(going), index[going]
@@ -120,25 +120,25 @@ def _step_length(z, w, dz, dw, present) -> Tensor:
     return (BOUNDARY / most.clamp(min=BOUNDARY)).clamp(max=1.0)
 
 
-def crossed_over(system: LinearSystem, z: Tensor, present: Tensor) -> Tensor:
+def active_set_polished(system: LinearSystem, z: Tensor, present: Tensor) -> Tensor:
     """Return z (B, m) after a few Newton steps on the equations of its active set, so that small values become zero.
 
     The equations are w_i = 0 where z_i > w_i, else z_i = 0. A row takes a step only if it reduces the largest
     |min(z_i, w_i)|. Where the equations are singular, the steps stay close to z.
     """
 
-    def natural(z):
+    def w_and_error(z):
         w = system.product(z) + system.q
         return w, torch.where(present, torch.minimum(z, w).abs(), 0.0).amax(1)
 
-    w, error = natural(z)
-    for _ in range(CROSSOVERS):
-        moving = z > w
-        diagonal = torch.where(moving, torch.full_like(z, FREE), HELD)
-        right = torch.where(present, torch.where(moving, -w, -HELD * z), 0.0)
+    w, error = w_and_error(z)
+    for _ in range(POLISHING_STEPS):
+        free = z > w
+        diagonal = torch.where(free, torch.full_like(z, FREE), HELD)
+        right = torch.where(present, torch.where(free, -w, -HELD * z), 0.0)
         step = system.factor(torch.where(present, diagonal, 1.0)).solve(right)
-        trial = torch.where(present & moving, (z + step).clamp(min=0.0), torch.where(present, 0.0, z))
-        trial_w, trial_error = natural(trial)
+        trial = torch.where(present & free, (z + step).clamp(min=0.0), torch.where(present, 0.0, z))
+        trial_w, trial_error = w_and_error(trial)
         better = trial_error < error
         if not bool(better.any()):
             break

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, Status, whole_number
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
-from torchdismech.solve.complementarity.interior_point import crossed_over, interior_point
+from torchdismech.solve.complementarity.interior_point import active_set_polished, interior_point
 
 __all__ = ["LCP_METHODS", "DenseSystem", "LcpSolution", "solve_lcp", "status_of"]
 
@@ -42,7 +42,7 @@ def solve_lcp(
     method: str = "interior_point",
     tolerance: float = 1e-8,
     max_iterations: int = 60,
-    enough: Tensor | None = None,
+    acceptable: Tensor | None = None,
 ) -> LcpSolution:
     """Find z >= 0 with w = A z + q >= 0 and z_i w_i = 0, for each row of a batch.
 
@@ -57,7 +57,8 @@ def solve_lcp(
         with Levenberg-Marquardt damping).
     tolerance : of the residual, relative to the largest |q_i| of the row.
     max_iterations : from each start.
-    enough : (B,) residual, in the units of q, at which a row counts as solved although it does not meet `tolerance`.
+    acceptable : (B,) residual, in the units of q, at which a row counts as solved although it does not meet
+        `tolerance`.
 
     Raises
     ------
@@ -72,7 +73,7 @@ def solve_lcp(
     matrix = torch.where(finite[:, None, None], matrix, unit)
     q = torch.where(finite[:, None], q, 0.0)
     goal = tolerance * q.abs().amax(1)
-    goal = goal if enough is None else torch.maximum(goal, enough)
+    goal = goal if acceptable is None else torch.maximum(goal, acceptable)
     z = torch.zeros_like(q)
     residual = _residual(matrix, q, z)
     iterations = torch.zeros_like(finite, dtype=torch.long)
@@ -80,11 +81,13 @@ def solve_lcp(
         rows = (residual > goal).nonzero().flatten()
         if not len(rows):
             break
-        found, used = _scaled_solution(matrix[rows], q[rows], method, start, tolerance, max_iterations)
-        iterations[rows] += used
-        error = _residual(matrix[rows], q[rows], found)
+        z_of_rows, iterations_of_rows = _scaled_solution(
+            matrix[rows], q[rows], method, start, tolerance, max_iterations
+        )
+        iterations[rows] += iterations_of_rows
+        error = _residual(matrix[rows], q[rows], z_of_rows)
         better = error < residual[rows]  # False where it is NaN
-        z[rows] = torch.where(better[:, None], found, z[rows])
+        z[rows] = torch.where(better[:, None], z_of_rows, z[rows])
         residual[rows] = torch.where(better, error, residual[rows])
     status, residual = status_of(finite, residual, goal), torch.where(finite, residual, torch.nan)
     return LcpSolution(z, status, iterations, residual)
@@ -181,4 +184,4 @@ def _scaled_solution(matrix, q, method, start, tolerance, max_iterations) -> tup
     else:
         z = torch.zeros_like(q)
         z, iterations = fischer_burmeister(scaled, system.q, z, present, 0.1 * tolerance, max_iterations)
-    return columns * crossed_over(system, z.clamp(min=0.0), present) * magnitude, iterations
+    return columns * active_set_polished(system, z.clamp(min=0.0), present) * magnitude, iterations
