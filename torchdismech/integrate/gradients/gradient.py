@@ -242,7 +242,7 @@ def _without_rounding(gradients: Gradients, fields: Sequence[str], gradient_size
 
     Parameters
     ----------
-    found : gradients, first those by `fields` of the state before.
+    gradients : first those by `fields` of the state before, then others.
     gradient_sizes : (B,) of the gradients by the state after the equilibrium.
     """
     kept = []
