@@ -45,7 +45,7 @@ class _TwoStepScheme(Scheme):
 
     @property
     def rings(self) -> bool:
-        """Whether velocities of prescribed dofs alternate for ever: not as differences of three positions."""
+        """Return False: velocities of prescribed dofs are differences of three positions, which do not alternate."""
         return False
 
     def started(self, state: State, dt: float) -> State:

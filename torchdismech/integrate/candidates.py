@@ -17,14 +17,17 @@ from torchdismech.robot.state import State
 
 __all__ = ["ContactCandidates", "constraints_at"]
 
-SEARCHES = 4  # how often a step is solved again with more pairs
+SEARCHES = 4  # how often a step is solved again with more candidates, at most
 # m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
 ANYWHERE = 1e5
 MARGIN = 0.25  # of the largest motion that inertia leads to: added to the search distance, as things may get further
 
 
 def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
-    """Return the contacts that are constraints and touch at q (B, n), where a step was solved; None without any."""
+    """Return the contacts that are constraints and touch at q (B, n), where a step was solved.
+
+    None if no contact of the model is a constraint.
+    """
     contact, end = problem.model.contact, problem.end
     if not contact.constrained:
         return None
@@ -47,7 +50,8 @@ class ContactCandidates:
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
-    search_distance : (1,) or (B,) [m]; contacts that come nearer than this, between start and `ahead`, are candidates.
+    search_distance : (B,) [m]; contacts that come nearer than this, between start and `ahead`, are candidates. In the
+        search for an equilibrium so are the contacts of all points with obstacles that are constraints (`ANYWHERE`).
     pairs : the pairs of a robot's parts that may touch; None where none can.
     near : for each obstacle that is a constraint (B, P) bool: the points that may get to it.
     load : (B, C, 3) [N] loads of the constraints by their slots; None before the step is solved.
@@ -107,9 +111,10 @@ class ContactCandidates:
         )
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
-        """Return the contacts of the step from `state` that are constraints, with their first loads; None without any.
+        """Return the contacts of the step from `state` that are constraints, with their first loads.
 
-        These loads are those that a solved step has left.
+        These loads are those that a solved step has left (see `keep`), else zero. None if no contact of the model is a
+        constraint.
 
         Parameters
         ----------

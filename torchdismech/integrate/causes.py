@@ -46,8 +46,8 @@ def cause_of_failure(
 ) -> str | None:
     """Return why the step of a robot failed, where controls or users' forces or energies are to blame; else None.
 
-    Without controls and users' code nothing is read. Controls are looked at on a CPU alone: a GPU would be waited for
-    in each step.
+    Without controls and users' code nothing is read. On a GPU, which would be waited for in each step, nothing is read
+    without users' code.
 
     Parameters
     ----------

@@ -98,8 +98,9 @@ class StepEquations:
     def compiled(self, function: Callable) -> Callable:
         """Return a function whose first argument is these equations, compiled as a whole if the model's steps are.
 
-        With contact, constraints or loads that do not compile (learned forces) the function itself is returned, to run
-        eagerly.
+        The function itself is returned, to run eagerly, where not all of it compiles (see `compiles_whole`): where
+        parts of the robots may touch each other, with constraints, with elastic terms whose derivatives come from
+        autograd, and with loads that do not compile (learned forces).
         """
         if not self.compiles_whole:
             return function
@@ -164,7 +165,8 @@ class StepEquations:
     def compiles_whole(self) -> bool:
         """Whether one compiled function can evaluate everything that varies with the iterate.
 
-        It can if that is elastic forces and loads whose derivatives have closed forms, and nothing else.
+        It can if that is elastic forces and loads, obstacles among them, whose derivatives have closed forms, and
+        nothing else.
         """
         others = self.constraints is not None or self.start.pairs is not None or self._eager_loads
         return self._closed_form and not others

@@ -75,8 +75,9 @@ def solved_in_chunks(
 ) -> tuple[State, StepInfo, list[SolvedChunk]]:
     """Return the states after a step, how it went, and how each chunk of the batch was solved.
 
-    If a recording takes several steps, each chunk takes all of them before the next chunk begins, so that its memory
-    stays near the processor.
+    If a recording takes the steps of `problem.following`, too, the states are those after the last of these, and the
+    report is a `SeveralSteps`. Then each chunk takes all steps before the next chunk begins, so that its memory stays
+    near the processor.
 
     Parameters
     ----------

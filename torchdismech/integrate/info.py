@@ -28,7 +28,7 @@ class StepInfo:
     iterations : Newton iterations, over all substeps and attempts.
     residual : norm of the residual at the accepted iterate [N] (torques count over the mean edge length).
     tolerance : the residual up to which the step counts as solved [N].
-    force_scale : norm of momentum over dt + external + internal force at the start of the step [N].
+    force_scale : sum of the norms of momentum over dt, external and internal force at the start of the step [N].
     substeps : number of equal parts the step was taken in; of a robot that failed, the most that were tried.
     contact : the contact report (see `contact.report`), of the last part; zeros for robots that failed or were not
         stepped, {} for robots that touch nothing. Gradients do not pass through it: see docs/gradients.md, "forces of

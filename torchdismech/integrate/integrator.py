@@ -162,8 +162,8 @@ class SteppingMethod(ABC):
     def prepare(self, model: Model, state: State, steps: int) -> None:
         """Get ready for so many steps from a state: compile if the model does so and it pays; warn of bad beginnings.
 
-        Bad beginnings are loads below the tolerance, numbers that are not finite, robots inside of obstacles, and loads
-        so short that no step evaluates forces while they act.
+        Bad beginnings are loads hardly above the tolerance or below it, numbers that are not finite, robots inside of
+        obstacles, and loads so short that no step evaluates forces while they act.
         """
         refuse_unstepped(self, model, Model)
         self._refuse_without_scheme()

@@ -28,7 +28,8 @@ class Scheme:
     end_velocity : weights of the rates for the velocity after the step.
     position : forces are evaluated at q_n + position * d.
     time : forces are evaluated at the time t_n + time * dt.
-    damps : whether the rule damps fast motion numerically.
+    damps : whether first iterates count on the rule to damp fast motion, as implicit Euler does; see
+        `search.first_iterate.smooth_change`.
     order : order of accuracy in dt.
     """
 
@@ -47,7 +48,10 @@ class Scheme:
 
     @property
     def reads_acceleration(self) -> bool:
-        """Whether a step depends on the acceleration at its start, and so on the forces there."""
+        """Whether a step depends on the acceleration at its start, and so on the forces there.
+
+        BDF2 counts, as the first step of a run does: its history is made up from that acceleration.
+        """
         return any(self.acceleration[2:])
 
     @property

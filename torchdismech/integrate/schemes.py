@@ -38,7 +38,7 @@ class ImplicitMidpoint(Integrator):
     )
 
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
-        """Return natural strains and forces at the middle of the step, clamped dofs at its end."""
+        """Return the control of the middle of the step, but clamped dofs and poses of its end."""
         middle = schedule(state.time + 0.5 * self.dt, model)
         end = schedule(state.time + self.dt, model)
         return middle.replace(clamped_q=end.clamped_q, pose=end.pose)

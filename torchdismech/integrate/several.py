@@ -87,7 +87,7 @@ def may_be_followed(model: Model, control: Control) -> bool:
     """Return whether a step with this control may be followed by others without another check of the model.
 
     It may not where a control has a pose, which is another target from each state, nor where the model has users' code
-    that does not say `records`: this may be called between two steps.
+    that does not say `records`, as such code may have to run between two steps.
     """
     return control.pose is None and records_all_users_code(model)
 

@@ -275,7 +275,7 @@ class Static(SteppingMethod):
         )
 
     def _with_further_minima(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
-        """Return equilibria and how they were found, after a second search, of which only minima count.
+        """Return equilibria and how they were found, after a second search, of which saddles do not count.
 
         Where a matrix is indefinite without a force that way, as that of a flat sheet under pressure in its plane, the
         search down the potential may be slow, and plain Newton steps quick.

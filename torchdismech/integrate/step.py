@@ -223,7 +223,8 @@ def _searched_from_start(
     """Solve once more, from the start of the step, for robots that `passed` (B,) through something; return q (B, n).
 
     The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Also returned: how the
-    roots were found, and the robots (B,) that pass through something again.
+    roots were found, and the robots (B,) for which this failed: no root was found, or at it a contact is missed, or
+    they pass through something again. These keep their q and report.
     """
     q_again, info_again = _root(problem, equations, passed, near=problem.state.q)
     solved = passed & info_again.converged & ~candidates.missed(q_again)

@@ -84,8 +84,8 @@ def rollout(
 
     A robot whose step fails stays at its last good state, and the trajectory's status tells its failure from then on;
     the others go on. If all robots have failed, frames are stored up to the last step all the same: their time goes
-    on, and their states are the last good ones. A warning names robots that sank into an obstacle by more than their
-    contact radius.
+    on, and their states are the last good ones. A warning names the robot that sank the deepest into an obstacle, if by
+    more than its contact radius.
 
     Parameters
     ----------

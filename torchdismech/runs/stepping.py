@@ -102,9 +102,9 @@ class Courses(Generic[M, S]):
     """Asks the integrator for courses, and decides when to try one and of how many steps.
 
     If a course ends early, because a robot failed or a control was of another kind, the next is no longer than the
-    steps taken; after each complete course the length doubles. This limits work that is thrown away when a robot fails:
-    by then the robots that come first in the batch have been stepped too far. Where courses keep ending after fewer
-    than `MIN_STEPS_AT_ONCE` steps, more and more steps are taken one by one before the next is tried.
+    steps taken, or has two; after each complete course the length doubles. This limits work that is thrown away when a
+    robot fails: by then the robots that come first in the batch have been stepped too far. Where courses keep ending
+    after fewer than `MIN_STEPS_AT_ONCE` steps, more and more steps are taken one by one before the next is tried.
 
     Parameters
     ----------

@@ -123,7 +123,8 @@ def _unblocked_modes(linearised: Linearised, saddles: Tensor, reasons: list[str]
     """Return for robots on saddles (B,) the lowest modes (B, n_free) that no contact blocks, and their eigenvalues.
 
     Contacts that bear a load are stiffened in the matrix. Contacts that touch without any may open. A mode that closes
-    some of these in either direction is blocked: they are stiffened, too, and the next mode is looked at.
+    some of these whichever of its two directions it takes is blocked: those that it closes in one of them are
+    stiffened, too, and the next mode is looked at.
     """
     equations, constraints, values = linearised.equations, linearised.equations.constraints, linearised.values
     modes, curvatures = _negative_modes(linearised, values, saddles, reasons)
@@ -151,8 +152,9 @@ def _negative_modes(
 ) -> tuple[Tensor, Tensor]:
     """Return for robots on saddles (B,) the lowest modes (B, n_free) and their negative eigenvalues (B,).
 
-    Modes are scaled so that the largest motion is 1 m (angles by their arc), eigenvalues by the same scale. Both are
-    zero for robots without a way down, and where it cannot be found: these stay, and are reported as not stable.
+    Modes are scaled so that the largest motion is 1 m (angles by their arc), and eigenvalues by the square of that
+    scale, so that they are the curvatures of the potential along these modes [N/m]. Both are zero for robots without a
+    way down, and where it cannot be found: these stay, and are reported as not stable.
 
     Parameters
     ----------
@@ -201,7 +203,7 @@ def _aligned(model: Model, shapes: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _pushed_along_modes(
     problem: StepProblem, linearised: Linearised, modes: Tensor, curvatures: Tensor, tolerance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return unknowns (B, n_free) pushed along modes until the potential falls far enough, and where (B,) it did.
+    """Return unknowns (B, n_free) pushed along modes so little that the potential falls enough, and where (B,) it did.
 
     A push that unbalances forces by no more than the tolerance leads to an equilibrium just as good: that is a motion
     without any force, whose eigenvalue is not zero because the balance is not exact. With contacts that are constraints
@@ -209,7 +211,7 @@ def _pushed_along_modes(
 
     Parameters
     ----------
-    modes, curvatures : the modes (B, n_free) and their eigenvalues (B,).
+    modes, curvatures : the modes (B, n_free) and their eigenvalues (B,), as of `_negative_modes`.
     tolerance : (B,) residual that counts as balanced [N].
     """
     equations, x = linearised.equations, linearised.x

@@ -23,8 +23,8 @@ def refuse_unheld(model: Model, state: State, control: Control, rows: Tensor, to
     """Refuse robots (B,) with a part that nothing holds and whose loads do not cancel out.
 
     Some things may hold a part besides clamps, and robots that have them are not judged: contact, and forces that
-    change with position. Directions in which an elastic term, or a magnet in a field, depends on where the part is
-    count as held.
+    change with position or velocity. Directions in which an elastic term, or a magnet in a field, depends on where the
+    part is count as held.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def gradients_at_root(
     Parameters
     ----------
     leaves : the tensors of state, control and model that the step depends on.
-    donor : (B,) for each robot the one whose root stands in for its own: itself where it was solved; None for all.
+    donor : (B,) for each robot the one whose root stands in for its own: itself where it was solved; None: all were.
     q : (B, n) at the root.
     accepted : (B,) robots that were solved.
     gradients : by the fields of the state after the step; None is zero, and nothing is done for it.
@@ -111,9 +111,10 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
 def _residual_and_matrix(
     recipe: StepRecipe, equations: StepEquations, leaves: Sequence[Tensor], donor: Tensor | None, x: Tensor
 ) -> tuple[StepEquations, Tensor, Tensor]:
-    """Return equations for `multipliers`, their residual at x as autograd records it, and their matrix values there.
+    """Return equations for `multipliers`, the residual at x as autograd records it, and the matrix values there.
 
-    The equations are those given, or others from detached tensors where gradients would be in the way.
+    The equations are those given, or others from detached tensors where gradients would be in the way. The residual is
+    that of the equations given.
     """
     compiled = equations.model.compilation.active
     if equations.compiles_whole and not compiled:
@@ -159,7 +160,10 @@ def _difference(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 def multipliers(
     equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor, gradient_sizes: Tensor | None = None
 ) -> Adjoint:
-    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where A is singular.
+    """Return lambda (B, n_free) with A^T lambda = rhs in the given rows; NaN where there is none.
+
+    That is where A is singular, and in equilibria also where rhs asks for a motion that A resists by no more than
+    rounding.
 
     Where contacts are constraints, also returned are their KKT conditions and the multipliers of these (A, 3); else
     None.

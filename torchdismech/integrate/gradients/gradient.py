@@ -49,7 +49,7 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
 
     Where autograd records, the states can be differentiated by the state (but its time), the control, the values and
     the tensors of the model. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not
-    solved has none.
+    solved hands the gradients by its state on to the state before, which it still is, and has no others.
 
     Parameters
     ----------

@@ -158,7 +158,7 @@ class RecordedSteps:
         )
 
     def given_gradients(self) -> list[Tensor]:
-        """Return copies of the gradients by the state after it that the last step was given."""
+        """Return copies of the gradients that the last step was given, by the state after it."""
         assert self._last is not None
         return self._last.given_gradients()
 

@@ -63,7 +63,7 @@ class _RecordedTrials:
     ) -> Trial:
         """Return what a step led to, as `tried` does.
 
-        The measure given is ignored, as the recorded one holds, and rounding noise is not found.
+        The measure given is ignored, as the recorded one holds; rounding noise is found only if each iterate needs it.
         """
         tensors = [tensor for tensor in move if tensor is not None]  # there is always a step
         return Trial._make(self._calls[with_matrix](equations, *tensors))

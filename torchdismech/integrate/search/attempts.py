@@ -75,13 +75,14 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
     In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend the
     potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub take whole
     Newton steps first, primal-dual steps where these are no good, and friction is eased in where these fail in turn.
-    Robots that still fail buckle, and take relaxed steps.
+    Robots that still fail buckle, and take relaxed steps. With constraints only Newton steps are tried.
 
     Parameters
     ----------
     line_search : whether Newton steps may be shortened.
-    divisible : whether robots that are not solved take the step again in smaller parts. Relaxed steps and long searches
-        with eased friction are left to the smallest parts: shorter steps are solved in fewer iterations.
+    divisible : whether robots that are not solved take the step again in smaller parts. For robots that rub, long
+        searches with eased friction, and what comes after these, are left to the smallest parts: shorter steps are
+        solved in fewer iterations.
     """
     if equations.model.contact.rubs and line_search and equations.constraints is None:
         pairs = len(equations.model.self_contacts)
@@ -97,7 +98,7 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
         return
     if equations.has_potential:
         yield Attempt(Start.HERE, Search.DESCENT)
-    elif line_search:  # relaxed steps may be taken back: not whole Newton steps
+    elif line_search:  # False asks for whole Newton steps, and relaxed steps may be taken back
         yield Attempt(Start.HERE, Search.RELAXED)
 
 
