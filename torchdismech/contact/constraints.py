@@ -44,7 +44,8 @@ class ConstraintCandidates:
     Attributes
     ----------
     near : for each obstacle (B, P) bool: the points that may reach it.
-    pairs : the pairs of a robot's own parts that may touch; None if no such contact is a constraint.
+    pairs : the pairs of a robot's own parts that may touch, of contacts that are constraints; None for a robot without
+        contact between its parts.
     """
 
     near: tuple[Tensor, ...]
@@ -68,7 +69,8 @@ class Contacts:
     Attributes
     ----------
     gap : (S,) [m].
-    normal : (S, 3) unit vectors, from the obstacle or second primitive to the robot's point or first primitive.
+    normal : (S, 3) unit vectors, from the obstacle or second primitive to the robot's point or first primitive; shorter
+        than 1 for rounded edges.
     weights : (S, 4) w_i of the nodes in the normal force.
     geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes' coordinates, which times the normal load is part
         of the force's derivative [1/m]; None where it was not asked for.
@@ -93,7 +95,8 @@ class ConstraintSet:
     state : at the start of the step.
     time : (B,) at the end of the step [s].
     candidates : the contacts to take.
-    search_distance : (B,) [m]; contacts with a smaller gap may bear a load.
+    search_distance : (B,) [m] of the search for candidates; those that come nearer than a tenth of it may bear a load
+        (`integrate.search.delassus`).
     rubs : whether there is friction: at an equilibrium, which takes no time, nothing slides.
     loads : (B, C, 3) first loads [N], by slots; None: zero.
 
@@ -264,8 +267,8 @@ class ConstraintSet:
     def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Return where the entries of blocks (S, 12, 12) go in the matrix.
 
-        Only entries between unknowns count, in the lower triangle if the pattern is symmetric. For each of these: its
-        number among the nnz values, its robot, and its number in the flattened blocks.
+        Only entries between unknowns of nodes in use count, in the lower triangle if the pattern is symmetric. For each
+        of these: its number among the nnz values, its robot, and its number in the flattened blocks.
         """
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]

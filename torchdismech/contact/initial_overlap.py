@@ -63,9 +63,9 @@ def closed_gap(contact: ContactModel, state: State) -> ClosedGap | None:
 
 
 def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str, Tensor, Tensor, Tensor, _PlaceName]]:
-    """Yield for each contact with a barrier its name, and robots, gaps and tolerances (K,) [m] of its contacts.
+    """Yield for each contact with a barrier its name, then robots (K,), gaps (K,) and tolerances (K,) or () [m].
 
-    Last comes a function that names the place of the k-th one for messages.
+    The K gaps are those of its points or touching pairs. Last comes a function that names the place of the k-th one.
     """
     for obstacle in contact.obstacles:
         if obstacle.law.response.feasible_only:

@@ -160,10 +160,11 @@ def _followed(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
 
 
 def noticed_width(obstacle: Obstacle, radius: float) -> float:
-    """Return the largest spacing [m] of points of which at least one is noticed as it passes through an obstacle.
+    """Return the largest spacing [m] of a robot's points at which this obstacle cannot pass between them unnoticed.
 
-    It is the obstacle's width plus two contact radii, less a margin: a point that passes far from the obstacle's middle
-    gets less deep than `GRAZE` asks for. Shapes with thin walls need no margin, as crossings are looked for there.
+    It is the obstacle's width plus two contact radii, less a margin: then at least one point passes through it, but one
+    that passes far from its middle gets less deep than `GRAZE` asks for. Shapes with thin walls need no margin, as
+    crossings are looked for there.
 
     Parameters
     ----------
@@ -182,8 +183,9 @@ class _Way(NamedTuple):
     length : (B, P) of the paths [m].
     passing_gap : (B, P) gap below which a path counts as leading through the obstacle [m].
     may_pass : (B, P) bool, paths long enough to lead through the obstacle at its depth.
-    may_cross : (B, P) bool, paths long enough to cross the surface and come out again, of shapes with thin walls.
-    distances : (B, P) of both ends from the surface [m].
+    may_cross : (B, P) bool, paths at least as long as both ends' distances from the surface together, so that they may
+        cross it; False for shapes without thin walls, and for points that pass through the obstacle.
+    distances : (B, P) signed, of both ends from the surface [m], without contact radii.
     """
 
     start: Tensor

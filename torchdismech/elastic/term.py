@@ -207,7 +207,10 @@ class ElasticTerm(nn.Module):
         return [Past(before, internal, constants.elapsed) for internal in constants.internal]
 
     def parts(self, q: Tensor, constants: TermConstants) -> dict[str, Tensor]:
-        """Return the energy of each spring, split into parts by name, each (S, B) [J]."""
+        """Return the energy of each spring, split into parts by name, each (S, B) [J].
+
+        The parts of inelastic laws are those that their internal variables in `constants` store, whatever q is.
+        """
         law_strain = self._with_corners(self.elastic_strains(q, constants))
         parts = self.energy.parts(law_strain) or {OWN: self.energy.density(law_strain)}
         parts = {self._reported(name): density for name, density in parts.items()}

@@ -55,7 +55,7 @@ class TermConstants:
     stencil : the result of `Stencil.constants`.
     before : the elastic strains at the start of the step, each (S, B); None without inelastic laws.
     rate_from, rate_time : reference strains, each (S, B), and time [s], a number or (): the rates of the elastic
-        strains are (strain - rate_from) / rate_time. None without dissipation.
+        strains are (strain - rate_from) / rate_time. None where nothing dissipates.
     internal : the internal variables of each inelastic law at the start of the step, each (S, B).
     elapsed : () the time since the start of the step for these laws [s], see `Past`; None without such laws.
     plane : how planar robots lie in their plane, so that zeros can be left out; None if they do not, or it is unknown.

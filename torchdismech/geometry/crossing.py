@@ -61,7 +61,7 @@ def closest_crossing(
     """Return the closest points of two smooth lines, between the nodes a0, a1 and b0, b1, which cross at some angle.
 
     The nodes of the result are in the order of the arguments. The last four arguments are 1 where a line continues
-    beyond a0, a1, b0 and b1, to the nodes before and after; where one is 0, that neighbouring node is not read.
+    beyond a0, a1, b0 and b1, to the nodes before and after; where one is 0, that neighbouring node has no effect.
     """
     a, b = (
         _Line.of(a0, a1, a_before, a_after, a_enters, a_leaves),

@@ -62,8 +62,8 @@ def rectangle(
     Raises
     ------
     InputError
-        Sizes that are not positive and finite, a spacing above the height of one row of triangles, an unknown pattern,
-        a seed or an angle that the pattern does not use.
+        Sizes that are not positive and finite, a spacing for which one row of triangles is higher than the shorter
+        side, an unknown pattern, a seed or an angle that the pattern does not use.
     """
     length, width, spacing = _lengths(length=length, width=width, spacing=spacing)
     largest = min(length, width) / ROW_HEIGHT

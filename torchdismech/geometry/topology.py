@@ -40,9 +40,10 @@ class Springs:
     nodes : (S, 3) node before, centre node, node after.
     edges : (S, 2) edge that enters the centre, edge that leaves it.
     signs : (S, 2) +1 where that edge is stored in this direction, else -1.
-    along_rod : (S,) whether the spring is inside a rod (else at a branching node).
-    carried : (S,) whether the directors at rest are transported across it from one edge to the next: not at branching
-        nodes, and not where a closed rod meets its beginning.
+    along_rod : (S,) whether the spring is inside a rod or at a held tangent; else it is at a branching node or has a
+        joint edge.
+    carried : (S,) whether the directors at rest are transported across it from one edge to the next: only inside rods,
+        and not where a closed rod meets its beginning.
     """
 
     nodes: np.ndarray

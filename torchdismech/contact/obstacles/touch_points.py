@@ -36,7 +36,8 @@ class TouchPoints(nn.Module):
     radius : (..., P) radius of the ball about each point [m]: the contact radius of its edge or triangle, or the
         largest one of all that meet at a node.
     nodes, weights : (P, 3) nodes of each point and their weights; unused places have node 0 and weight 0.
-    largest_spacing : largest distance at rest between neighbouring points on an edge [m].
+    largest_spacing : upper bound of the distance at rest between neighbouring points on an edge [m]; 0 where no edge
+        touches.
     """
 
     per_robot = ("radius",)

@@ -150,9 +150,10 @@ def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
 def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers: Tensor) -> list:
     """Return for pairs of lines: distance less limit (a lower bound), whether they cross (1 or 0), four `continues`.
 
-    They cross if the angle theta between them is large enough for a unique closest pair, and one at least is curved.
-    The closest pair is unique where sin^2 theta is larger than their distance, here the `reach`, times the sum of their
-    curvatures. Lines that share a node do not cross.
+    They cross if the angle theta between them is above 30 degrees and large enough for a unique closest pair, and at
+    least one continues beyond its edge, as two lines that do not are straight. The closest pair is unique where
+    sin^2 theta is larger than their distance, here the `reach`, times the sum of their curvatures; `ROOM` times as much
+    is asked for. Lines that share a node do not cross.
 
     Parameters
     ----------

@@ -44,8 +44,8 @@ class PairCalls:
     listed : the pairs.
     further : further inputs of loops, (C,) for each pair or () for all.
     dtype : of all inputs.
-    slots : (C,) index of each pair's slot, robot * P + slot, in tensors (B, P, KNOWN) of friction; None if loops read
-        no friction.
+    slots : (C,) index of each pair's slot, robot * P + slot, in tensors (B, P, KNOWN) of friction; None if friction is
+        neither read nor written.
 
     Attributes
     ----------

@@ -50,8 +50,9 @@ FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle:
 class PairLoops:
     """The functions of pairs for one kernel and one contact law, as loops over pairs where these can be compiled.
 
-    Those named `.._of_nodes` begin with the nodes' coordinates, for compiled code that calls them for some pairs at a
-    time (`pair_sums`); others begin with the rows of a `Geometry` (`pairs.Touching`).
+    `force`, `summary`, `derivatives` and `primal_dual_derivatives` take the rows of a `Geometry` (`pairs.Touching`).
+    Those named `.._of_nodes` do the same from the nodes' coordinates, for compiled code that calls them for some pairs
+    at a time (`pair_sums`). All others take the nodes' coordinates, too, but `step_fraction` how far the nodes move.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class PairLoops:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The geometry of A pairs of n nodes at their closest points, in components (A,).
+    """The geometry of A pairs of primitives, with n nodes each, at their closest points, in components (A,).
 
     Symbols are those of `geometry.distances`: r = sum_i w_i x_i leads from the closest point of the second primitive to
     that of the first, and s are the two parameters of these points.

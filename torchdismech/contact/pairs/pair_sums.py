@@ -199,9 +199,9 @@ class PairSums:
         return friction
 
     def limit_step(self, motion: Tensor, fraction: Tensor) -> None:
-        """Lower `fraction` (B,), in place, until no pair moves by more than `LARGEST_STEP` within it.
+        """Lower `fraction` (B,), in place, until within it the sides of no pair move against each other too far.
 
-        `motion` (B, n) is the whole motion.
+        They may by `pair_loops.LARGEST_STEP` of its reach. `motion` (B, 3 N) is the whole motion of the nodes [m].
         """
         bound = self._loop(self._loops.step_fraction, (self._calls.x, self._reach))
         self._calls.call("pair_least", motion, motion, None, bound, fraction)

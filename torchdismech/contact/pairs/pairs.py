@@ -265,9 +265,9 @@ class Touching:
 
 @dataclass(frozen=True)
 class PairBlocks:
-    """Derivatives of the nodal forces of A pairs by the nodes' coordinates, in factors.
+    """Blocks -position_gain dF/dx - velocity_gain dF/dvelocity of the matrix for A pairs, in factors.
 
-    The derivative of component a of the force on node i by coordinate b of node j is
+    F are the forces on the nodes. The entry for component a of the force on node i, and coordinate b of node j, is
     w_i w_j M_ab + sum_k l_k,ia r_k,jb.
 
     Attributes
@@ -283,7 +283,7 @@ class PairBlocks:
     right: Tensor
 
     def entries(self, part: slice) -> Tensor:
-        """Return the derivatives (9 n^2, ..) of the pairs in a slice, in the order (a, b, i, j)."""
+        """Return the entries (9 n^2, ..) of the blocks of the pairs in a slice, in the order (a, b, i, j)."""
         weights = self.weights[:, part]
         left, right = (x[..., part].transpose(1, 2) for x in (self.left, self.right))  # (2, 3, n, ..)
         total = self.matrix[:, :, None, None, part] * (weights.unsqueeze(1) * weights)

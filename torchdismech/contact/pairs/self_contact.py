@@ -304,7 +304,7 @@ class SelfContact(nn.Module):
 
         Parameters
         ----------
-        motion : (B, n) the whole motion.
+        motion : (B, 3 N) the whole motion of the nodes [m].
         """
         if (sums := self.sums(table, motion, motion)) is not None:
             sums.limit_step(motion, fraction)
