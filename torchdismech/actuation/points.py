@@ -96,7 +96,10 @@ class RoutePoints(nn.Module):
         return (self._linear @ body.rest_q[self.dofs].unsqueeze(-1)).squeeze(-1) + offset
 
     def segment_jacobian(self, per_point: Tensor) -> Tensor:
-        """Return end minus start of each segment, by its dofs (B, M, r, s), from rows by points' dofs (B, K, r, m)."""
+        """Return the derivatives (B, M, r, s) of end minus start of each segment by the segment's dofs.
+
+        `per_point` (B, K, r, m) has those of r numbers at each point by the point's own dofs.
+        """
         padded = torch.cat([per_point, torch.zeros_like(per_point[..., :1])], dim=-1)
         shape = (len(per_point), -1, per_point.shape[2], -1)
         ends = padded[:, self.paths.ends].gather(-1, self._ends.expand(shape))

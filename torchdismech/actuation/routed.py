@@ -177,7 +177,10 @@ class RoutedForce(Force):
     def _by_coupling(
         self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the part (B, 1, D, D) of the derivatives that comes from tensions changing with the segments."""
+        """Return the part of the force's derivatives that comes from tensions changing with the segments.
+
+        These are (B, 1, D, D) by positions and angles, and as many by velocities, or None for those without friction.
+        """
         segment_jacobian = self.route_points.differences(self.route_points.to_union(ends))  # (B, M, 3, D)
         unit_force = -(segments.direction.unsqueeze(-2) @ segment_jacobian).squeeze(-2)  # (B, M, D): by unit tension
         by_segments, by_rates = self.tension_derivatives(segments, rates)

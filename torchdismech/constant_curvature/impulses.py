@@ -175,7 +175,7 @@ class StepContacts:
         )
 
     def _problem(self, delassus: Tensor, relative: Tensor, frames: Tensor, contacts: Contacts) -> tuple[Tensor, Tensor]:
-        """Return W (B, 3 K, 3 K) and b (B, 3 K) of the contact problem [m/s].
+        """Return W (B, 3 K, 3 K) [1/kg] and b (B, 3 K) [m/s] of the contact problem.
 
         Parameters
         ----------

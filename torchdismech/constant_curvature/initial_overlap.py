@@ -15,7 +15,7 @@ DEEP = 0.1  # part of a plate's radius: deeper than by rounding, or by the rocki
 
 @torch.no_grad()
 def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
-    """Warn where the middle of a plate lies inside an obstacle."""
+    """Warn where the middle of a plate lies inside an obstacle by more than `DEEP` times the plate's radius."""
     middles = state.positions[:, 1:]
     for obstacle in arm.obstacles:
         displacement = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]

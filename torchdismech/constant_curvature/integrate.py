@@ -11,7 +11,8 @@ else is evaluated at its start. The relative velocities W p + b of the contacts,
     0 <= p_n  complementary to  J_n v+ - v_obstacle + g / h >= 0     (alpha g / h where the gap g is negative already):
 
 a contact acts where it would close within the step. That predicts the gap at the end of the step linearly. Where the
-gap is so curved that a loaded contact ends overlapping, the step is solved again, corrected by the prediction's error.
+gap is so curved that a plate ends deeper in an obstacle than this law allows, the step is solved again, corrected by
+the prediction's error.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ class ArmIntegrator:
         free: _Free,
         previous: Tensor,
     ) -> _End:
-        """Return the end of the step; the step is solved again where a loaded contact ends overlapping.
+        """Return the end of the step; the step is solved again where a gap ends deeper than the contact law allows.
 
         Parameters
         ----------

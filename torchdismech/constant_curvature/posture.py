@@ -101,12 +101,12 @@ class Posture:
         return a + a_rel + cross(dw, local) + cross(w, cross(w, local) + 2 * v_rel)
 
     def inertia(self, masses: Tensor, felt: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mass matrix (B, 3 S, 3 S) of the shapes, and the generalised forces (B, 3 S) for accelerations.
+        """Return the mass matrix (B, 3 S, 3 S) of the shapes, and the generalised forces (B, 3 S) that `felt` takes.
 
         Parameters
         ----------
-        masses : (S, G, B or 1) of the first G points of each section [kg].
-        felt : (3, S, G, B) accelerations of these points, in their section's first frame [m/s^2].
+        masses : (S, g, B or 1) of the first g points of each section, which are the only ones with a mass [kg].
+        felt : (3, S, g, B) accelerations of these points, in their section's first frame [m/s^2].
         """
         count = masses.shape[1]
         local = self.local[:, :, :count]

@@ -53,7 +53,10 @@ def _nodes_of_elements(model: Model) -> dict[str, np.ndarray]:
 
 
 def chosen_elements(model: Model, name: str, index: Indices | None, fields: Sequence[str]) -> np.ndarray:
-    """Return the indices of a field's elements, by default all that can change; refuse unknown and fixed ones."""
+    """Return the indices of a field's elements, by default all that can change; refuse unknown ones.
+
+    Requested ones whose strain cannot change are refused if `fields` names the field, and left out if only an alias.
+    """
     kind = ELEMENTS[name]
     count = element_counts(model)[kind]
     if not count:

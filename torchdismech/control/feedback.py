@@ -83,12 +83,14 @@ class Feedback(nn.Module, ABC):
     def response(self, measured: Tensor, time: Tensor, action: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Return the next action (B, k) and the subclass's memory after the sample.
 
+        It is called at every step; what it returns between samples is dropped.
+
         Parameters
         ----------
         measured : (B, m), with noise and delay.
         time : (B,) time of the sample [s]; the action holds from here to the next sample.
         action : (B, k) the action before.
-        memory : the subclass's memory, from the call before or, at first, from `remembered`.
+        memory : the subclass's memory, from the sample before or, at first, from `remembered`.
         """
 
     @abstractmethod

@@ -37,9 +37,9 @@ class Action(ABC):
     Attributes
     ----------
     low, high, count : bounds and number of the numbers.
-    holds : whether the control is the same in all steps of an action. Then `added` is called once an action, and
-        several steps are taken at once, which halves the time for a single robot. A class that defines `added` has to
-        set `holds` itself; without that it is False, and `added` is called at each step.
+    holds : whether the control is the same in all steps of an action. If so for all actions of a task, several steps
+        may be taken at once, with `added` called once, which halves the time for a single robot. A class that defines
+        `added` has to set `holds` itself; without that it is False, and `added` is called at each step.
     """
 
     low: float

@@ -22,7 +22,10 @@ TOLERANCE, ITERATIONS = 1e-7, 12
 
 
 def differentiable(stages: Stages, root: Root, accepted: Tensor) -> Tensor:
-    """Return the root's accelerations with their derivatives by V, Q, the force and the dynamics' constants."""
+    """Return the root's accelerations with their derivatives by V, Q, the force and the dynamics' constants.
+
+    Gradients by rows that are not `accepted` (B,), as they were not solved, are taken as zero.
+    """
     inputs = (stages.velocity, stages.q, stages.force, *stages.dynamics.tensors())
     if not (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         return root.acceleration

@@ -39,9 +39,10 @@ class RigidChain(ReducedModel):
     """Chains of rigid elements, held at one end by a joint that may be driven; at q = 0 straight along x.
 
     In the plane (x-z) each joint is one angle, positive where it turns x to z. In space the first joint is the same,
-    each of the others three angles: about z (which is -y of the world at q = 0), then y, then x of the body before it.
-    Where a joint's angle about y is 90 degrees the axes of the other two coincide (gimbal lock): the mass matrix is
-    singular, and steps near by fail with the status GIMBAL_LOCK (docs/rigid_elements.md).
+    each of the others three angles, one after the other: about z of the body before it (which is -y of the world at
+    q = 0), about y as the first angle has turned it, and about x as both have. Where a joint's angle about y is 90
+    degrees the axes of the other two coincide (gimbal lock): the mass matrix is singular, and steps near by fail with
+    the status GIMBAL_LOCK (docs/rigid_elements.md).
 
     Parameters
     ----------

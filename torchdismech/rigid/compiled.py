@@ -66,7 +66,7 @@ class CompiledPosture:
         return self.call("acceleration", out, q, velocity, force, stiffness, damping)
 
     def factor(self, diagonal: Tensor | None) -> CompiledFactor:
-        """Return the factored H = M(q) + diagonal of a posture (S = 1)."""
+        """Return the factored H = M(q) + diagonal of a posture (S = 1), for a diagonal (J, m, B or 1) or None."""
         return CompiledFactor(self, diagonal)
 
     def call(self, function: str, out: Tensor, *arguments: Tensor) -> Tensor:
@@ -90,7 +90,8 @@ class CompiledFactor:
     Parameters
     ----------
     posture : with one state of each robot (S = 1).
-    diagonal : (J, S, B or 1), real or complex; None for zeros.
+    diagonal : (J, m, B or 1), real or complex: m of them, so that there are m matrices H of each robot; None for one of
+        zeros.
     """
 
     def __init__(self, posture: CompiledPosture, diagonal: Tensor | None):
@@ -101,7 +102,7 @@ class CompiledFactor:
         self._joints = posture.call("factor", diagonal.new_empty(shape), diagonal)
 
     def solve(self, torque: Tensor) -> Tensor:
-        """Return x (J, S, B) with H x = torque."""
+        """Return x (J, m, B) with H x = torque, for a torque of this shape."""
         out = self._joints.new_empty(len(torque), *self._joints.shape[1:])
         return self._posture.call("solve", out, self._joints, torque.to(out.dtype))
 

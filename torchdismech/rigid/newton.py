@@ -49,10 +49,11 @@ class Root:
 
 @torch.no_grad()
 def solved(stages: Stages, guess: Tensor, running: Tensor, tolerance: float, max_iterations: int) -> Root:
-    """Return the root of a block of stages, starting at a guess (J, 1, B); rows that are not `running` stay there.
+    """Return the root of a block of stages, starting at a guess (J, 1, B), or at zero in rows where that is large.
 
-    A row has converged when all further iterations together would change angles by no more than the tolerance [rad], as
-    estimated from the last two.
+    Rows that are not `running` stay where they start. A row has converged when an iteration changed angles by no more
+    than the tolerance [rad], or all further ones together would: in simplified iterations as estimated from the last
+    two, in Newton's method from the next step by the same matrix.
     """
     # larger accelerations come from stiff springs, and die out long before the end of the step
     smooth = stages.angle_per_acceleration * guess.abs().amax((0, 1)) < SMOOTH

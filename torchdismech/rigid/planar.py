@@ -55,7 +55,7 @@ class PlanarPosture:
         return PlanarMotion(self, velocity, acceleration).torque
 
     def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
-        """Return the factored mass matrix of a posture (S = 1), plus a diagonal (K, S, B) that may be complex."""
+        """Return the factored mass matrix of a posture (S = 1) plus m diagonals (K, m, B), which may be complex."""
         return self.compiled.factor(diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
 
     @cached_property
@@ -94,9 +94,10 @@ class PlanarMotion:
     """Torques that a motion takes, and products of their derivatives with a vector.
 
     With absolute angles t, unit vectors e along and n across the bodies, lengths l, centres c: a point k is at the sum
-    of l_j e_j, e'' = t'' n - t'^2 e, and the torque about a joint is I t'' + n . (c f + l F), f the force on the body
-    and F that on all beyond it. With a virtual motion (turns L, steps L n of the unit vectors, w of the centres) the
-    vector's product with the torques is the virtual work sum I L t'' + sum m w . (c'' - g), whence its derivatives.
+    of l_j e_j, e'' = t'' n - t'^2 e, and the torque about a joint is the sum of I t'' + n . (c f + l F) over its body
+    and all beyond, f the force on a body and F that on all beyond that. With a virtual motion (turns L, steps L n of
+    the unit vectors, w of the centres) the vector's product with the torques is the virtual work
+    sum I L t'' + sum m w . (c'' - g), whence its derivatives.
 
     Attributes
     ----------

@@ -86,7 +86,7 @@ class SpatialPosture:
         return (self.axes * self._of_joints(moment)).sum(1)
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
-        """Return the factored mass matrix of a posture (S = 1), plus a diagonal (J, S, B) that may be complex."""
+        """Return the factored mass matrix of a posture (S = 1) plus m diagonals (J, m, B), which may be complex."""
         return self.compiled.factor(diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
 
     @cached_property
@@ -342,13 +342,13 @@ def _with_coupling(c: Block, offset: Sequence[Tensor]) -> Block:
 def _shifted(j: Block, c: Block, m: Block, arm: Sequence[Tensor]) -> tuple[Block, Block]:
     """Return J and C about a point from which the present one is p = `arm` away.
 
-    They are J + p x C^T + (C + p x M) x p and C + p x M.
+    They are J + p x C^T + (p x C'^T)^T and C' = C + p x M, where p x acts on columns.
     """
     shifted_c = _columns(lambda n: _plus_cross([c[i][n] for i in XYZ], arm, [m[i][n] for i in XYZ]))
     across = _columns(lambda n: _plus_cross(j[n], arm, c[n]))  # J + p x C^T, by columns
 
     def entry(i: int, n: int) -> Tensor:
-        """Return the entry of J + p x C^T plus that of (row i of the shifted C) x p."""
+        """Return the entry (i, n) of J + p x C^T plus component n of p x (row i of the shifted C)."""
         u, w = (n + 1) % 3, (n + 2) % 3
         part = torch.addcmul(across[i][n], arm[u], shifted_c[i][w])
         return torch.addcmul(part, arm[w], shifted_c[i][u], value=-1)

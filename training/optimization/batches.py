@@ -22,7 +22,8 @@ class Batch:
 
     Attributes
     ----------
-    loss : mean over the windows [m], before the weights were moved; windows : number of windows.
+    loss : mean over the windows, weighted by their measured coordinates, before the weights were moved [m]; windows :
+        number of windows.
     failed : number of windows that were left out, as a step of theirs failed.
     status : (B,) of the windows' predictions; None after a Gauss-Newton step.
     iterations : Newton iterations a time step; None after a Gauss-Newton step.

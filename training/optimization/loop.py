@@ -181,7 +181,7 @@ class Trainer:
         return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
-        """Take a Gauss-Newton step of the constants and starts, on windows that stay the same in the whole stage."""
+        """Take a Gauss-Newton step of the constants and starts, on windows that are the same at each equal horizon."""
         assert isinstance(self.system, PhysicsSystem)  # else the stage was refused
         every = windows_of(self.trained_on, self.system, horizon)
         generator = torch.Generator().manual_seed(self._seed)

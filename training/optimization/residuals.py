@@ -166,7 +166,10 @@ class Residual:
         return ((above - below) / (2 * STEP)).permute(1, 2, 3, 0), good.view(2 * count, -1).all(0)
 
     def _residual_of(self, window: Window) -> tuple[Tensor, Tensor]:
-        """Return the residuals of a window that repeats the own one some times, and which predictions ended."""
+        """Return the residuals of a window, and which predictions came to their end.
+
+        It is `self.window` repeated once or more, perhaps with other starts.
+        """
         # paused, as kernels are compiled for one number of robots, and batches here have many different ones
         with self.system.model.compilation.paused():
             prediction = self.system.predict(window)

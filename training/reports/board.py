@@ -147,7 +147,7 @@ class Board:
     ) -> None:
         """Write shapes, a mesh and a short movie of predictions.
 
-        For the split "held_out" only the first of `pictures_every` calls does so.
+        For the split "held_out" only the first of every `pictures_every` calls does so.
         """
         self._looks += 1
         if split == "held_out" and (self._looks - 1) % config.logging.pictures_every:

@@ -64,7 +64,7 @@ class Trained(nn.Module):
     Attributes
     ----------
     mask : shaped as the parameter, 1 where it may change and 0 elsewhere.
-    center, spread : mean and standard deviation of the parameter's prior, shaped as it is; infinite without a prior.
+    center, spread : mean and standard deviation of the parameter's prior, shaped as it is; 0 and infinity without one.
     """
 
     mask: Tensor
