@@ -143,6 +143,23 @@ def test_step_that_may_jump_over_a_thin_obstacle_is_flagged():
     assert info.status.tolist() == [Status.PASSED_THROUGH]
 
 
+@pytest.mark.parametrize(("where", "motion", "passes"), [(100.0, 0.0, False), (0.0, 0.0, True), (0.0, 1.0, False)])
+def test_thin_obstacles_count_where_they_are(where, motion, passes):
+    """Look for a thin box at its place in the step; a plate that moves along with it passes through nothing."""
+    velocity = torch.zeros(9, dtype=torch.float64)
+    velocity[6:] = 10.0  # the last section gets longer, so its plate goes down by as much
+    arm = paper_arm(disks=0)
+    start = arm.initial_state(velocity=velocity)
+    after, _ = ArmIntegrator(DT).step(arm, start)
+    fall = (after.positions - start.positions)[0, -1]
+    first = torch.tensor([0.0, 0.0, where], dtype=torch.float64) - motion * fall
+    path = Path([0.0, DT, 1.0], torch.stack([first, first + motion * fall, first + motion * fall]).tolist())
+    box = Box(tuple((start.positions[0, -1] + (motion - 0.5) * fall).tolist()), (0.4, 0.4, 1e-4))
+    moving = paper_arm([Obstacle(box, Complementarity(), Friction(0.5), path=path)], disks=0)
+    _, info = ArmIntegrator(DT).step(moving, moving.initial_state(velocity=velocity))
+    assert (info.status == Status.PASSED_THROUGH).tolist() == [passes]
+
+
 def test_moving_obstacle_pushes():
     """Push a hanging arm aside by a wall that comes at .1 m/s: the plate moves with it."""
     wall = Obstacle(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
+from torchdismech.constant_curvature.contacts import placed
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import Status
@@ -52,11 +53,16 @@ def long_enough(model: PneumaticArm, q: Tensor) -> Tensor:
     return (model.shape(q)[..., 0] > 0).all(1)
 
 
-def passed_through(model: PneumaticArm, before: Posture, after: Posture) -> Tensor:
+def passed_through(model: PneumaticArm, before: Posture, after: Posture, time: Tensor, until: Tensor) -> Tensor:
     """Return whether a plate of a robot may have passed through an obstacle, bool (B,).
 
-    That is where a plate moved in the step by more than the largest depth that a point can have inside an obstacle near
-    by (half its thickness): it may have come out on the other side without a gap below zero at either end.
+    That is where a plate moved in the step, as seen from the obstacle, by more than the largest depth that a point can
+    have inside an obstacle near by (half its thickness): it may have come out on the other side without a gap below
+    zero at either end.
+
+    Parameters
+    ----------
+    time, until : (B,) when the step begins and ends [s].
     """
     passed = torch.zeros(before.starts.shape[2], dtype=torch.bool, device=before.starts.device)
     if not len(model.obstacles):
@@ -64,11 +70,12 @@ def passed_through(model: PneumaticArm, before: Posture, after: Posture) -> Tens
     middle, frames = model.plates(before)
     end, end_frames = model.plates(after)
     radius = model.plate_radius
-    rotation = torch.linalg.matrix_norm(end_frames - frames)
-    distance = torch.linalg.vector_norm(end - middle, dim=2) + radius * rotation
+    turned = radius * torch.linalg.matrix_norm(end_frames - frames)
     for obstacle in model.obstacles:
+        displacement, obstacle_motion = (x[:, None] for x in placed(obstacle, time, until))
+        distance = torch.linalg.vector_norm(end - middle - obstacle_motion, dim=2) + turned
         thin = distance > obstacle.shape.depth
         if bool(thin.any()):
-            near = obstacle.shape.distance(middle) - radius < distance
+            near = obstacle.shape.distance(middle - displacement) - radius < distance
             passed = passed | (thin & near).any(1)
     return passed

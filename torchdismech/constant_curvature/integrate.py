@@ -195,7 +195,7 @@ class ArmIntegrator:
         end = self._end(model, start, dynamics.posture, factor, free, state.impulses)
         impulses = end.impulses
         with torch.no_grad():
-            passed = passed_through(model, dynamics.posture, end.posture)
+            passed = passed_through(model, dynamics.posture, end.posture, start.time, start.time + self.dt)
             unsolved = ~impulses.solved if self.unsolved == "fail" else torch.zeros_like(impulses.solved)
             not_finite = ~finite_rows([end.q, impulses.velocity])
             status = status_after(status, unsolved, singular != 0, passed, ~long_enough(model, end.q), not_finite)
