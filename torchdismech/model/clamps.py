@@ -32,7 +32,7 @@ def rest_poses(body: Body) -> Tensor:
 
 
 def posed(body: Body, state: State, control: Control) -> Control:
-    """Return the control with its poses (B, C, 7), if it has any, converted to positions in `clamped_q`.
+    """Return the control with its poses (B, C, 7), if it has any, converted to values of clamped dofs in `clamped_q`.
 
     A quaternion does not count whole turns, so each angle takes the branch that is nearest to its value in the state. A
     clamp can thus turn by less than half a turn in a step, and many turns take many steps. A step that fails leaves the

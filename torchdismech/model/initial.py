@@ -140,7 +140,8 @@ def rigid_velocity(
 ) -> Tensor:
     """Return the velocity (B, n) of a state whose nodes, or some of them, move as a rigid body.
 
-    Frames of edges between these nodes turn along, so that nothing is strained. Held tangents stay.
+    Frames of edges between these nodes turn along, so that nothing is strained. Other nodes and edges keep the velocity
+    that they have in the state, and so do held tangents and their angles.
 
     Parameters
     ----------

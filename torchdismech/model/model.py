@@ -351,7 +351,7 @@ class Model(CheckedModel):
         nodes: Indices | None = None,
         control: Control | None = None,
     ) -> State:
-        """Return a state whose nodes, or some of them, move as a rigid body.
+        """Return the state with its nodes, or some of them, moving as a rigid body; the others keep their velocity.
 
         The acceleration is the one that the forces give there (under `control`, if given). Frames turn along; clamped
         dofs are at rest. Refused are velocities of a planar robot out of its plane, velocities of clamped dofs alone,

@@ -43,12 +43,12 @@ class Replays:
         snapshots: tuple[Snapshot, ...],
         evaluated: Callable[[], Iterable[nn.Module]],
     ) -> list[Tensor] | None:
-        """Return function(given) by a replay; None without a recording: the caller has to call the function.
+        """Return copies of the results by a replay; None without a recording: the caller has to call the function.
 
         Parameters
         ----------
         function : takes the tensors and returns tensors; called here only to record it.
-        tensors : the tensors, those of robots first.
+        tensors : arguments of the function; the first has a row for each robot.
         kind : key of the recording; has to contain everything that decides what the function does, with the tensors'
             shapes.
         snapshots : of the modules that the function reads.

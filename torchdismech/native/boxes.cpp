@@ -199,7 +199,7 @@ extern "C" {
 // Write robot, first and second, (3, room), of the pairs of boxes that overlap, sorted; but for those whose keys
 // first * others + second are among the increasing `excluded`. Without `other_low` pairs are of two boxes of the first
 // set, and `others` are as many as these. Return how many pairs there are, which may be more than there is room for;
-// -1 for a box that is inside out, or keys that do not increase.
+// -1 for a box that is inside out, or keys that do not increase. A robot with a number that is not finite has no pairs.
 int64_t overlapping_boxes(int64_t robots, int64_t own, const double* low, const double* high, int64_t others,
                           const double* other_low, const double* other_high, const int64_t* excluded,
                           int64_t count_excluded, int64_t room, int64_t* found) {

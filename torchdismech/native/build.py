@@ -117,7 +117,7 @@ def _kept_file(command: list[str], flags: list[str], key: str, sources: list[byt
 
 
 def _cache_directory() -> Path:
-    """Return the user's cache directory; refuse one that does not exist or that other users can write to."""
+    """Return the user's cache directory; refuse users without a home, and a directory where others could put files."""
     try:
         directory = cache.user_directory()
     except RuntimeError as error:  # no home

@@ -30,7 +30,7 @@ class CompiledCall:
     ----------
     function : of a library that stays loaded.
     arguments : integers and addresses.
-    expected : the value that the function has to return; None where it returns nothing.
+    expected : the value that the function has to return; None where it does not matter.
     otherwise : called as `otherwise(returned, *given)` if the function returns another value. It raises an error, or
         does what is left to do, after which the next calls are made.
     given : objects for `otherwise`; they live as long as the call.

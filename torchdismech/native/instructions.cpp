@@ -320,8 +320,8 @@ inline void choose_line(char* const* p, int64_t count, const int64_t* s) {
   }
 }
 
-// The indices in a line of operand 2, `places` of which are valid, and their offsets in bytes; negative ones count
-// from the end.
+// The indices in a line of operand 2, and their offsets in bytes: `along` from one index to the next. Valid indices
+// are below `places`, the size of the dimension that they select from; negative ones count from its end.
 struct Places {
   int64_t along, places;
   char* first = nullptr;

@@ -22,7 +22,8 @@ class Operation:
     call : call that carries the operation out; None if there are instructions, or if it only allocates memory.
     reads : storages that it reads; None if it may read any storage.
     writes : storages that it writes.
-    constant : whether its results depend on nothing but the content of the storages that it reads.
+    constant : whether its results are the same in each replay, as it reads only storages that are constant so far; a
+        later operation may still write to these, or to its results.
     overwrites : whether it writes the whole of its output and reads none of it.
     instructions : instructions that carry the operation out; None if there are none.
     """

@@ -163,7 +163,7 @@ class StepLoop:
         self._run = partial(library().code.steps_in_turn, self._fields.ctypes.data)
 
     def run(self, first: int, count: int) -> tuple[int, StopReason]:
-        """Take the steps with indices from `first` up to `count`, in order.
+        """Take the steps with indices `first`, ..., `count` - 1, in order.
 
         Return the index of the first step that was not taken, `count` if all were, and the reason.
         """

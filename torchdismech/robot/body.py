@@ -146,13 +146,13 @@ class Body(nn.Module):
     directors : (A, 3) reference directors of the framed edges at rest.
     held_tangents : (H, 3) directions in which rods are held at rest.
     link_share : (..., 2 (E + M)) the fraction of a node's lumped mass by which consistent masses couple the two ends of
-        a link, for the first ends of `links`, then the second ones (see `Inertia`); zero for lumped masses.
+        a link, for the first ends of `links`, then the second ones (see `Inertia`); one zero () for lumped masses.
     edge_inertia : (..., E) moment of inertia, about axes across the edge, of bodies that are fixed to rod edges
         [kg m^2] (see `Inertia`); None without such bodies.
     edge_length : (..., E) rest lengths of the rod edges [m].
     edge_area : (..., E) areas of their sections [m^2].
     edge_radius : (..., E) half of the width that flow across the edges sees [m]: the radius of a circle; for a
-        rectangle of a planar robot half of the side along y, for other rectangles half of the smaller side.
+        rectangle of a planar robot with a side along y half of that side, for other rectangles half of the smaller one.
     edge_contact_radius : (..., E) radius of the capsules that stand for rod edges in contact [m].
     shell_edge_length : (..., M) rest lengths of the triangles' edges [m].
     face_area : (..., F) rest areas of the triangles [m^2].

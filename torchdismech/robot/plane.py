@@ -20,7 +20,9 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["IN_PLANE", "SLANTED", "Plane", "curvatures_in_plane", "plane_of"]
 
-IN_PLANE = 1e-12  # a vector along y may have this fraction of its length in the x-z plane, by rounding
+# By rounding, a vector along y may have this fraction of its size in the x-z plane, and a velocity in the plane this
+# fraction of its size along y.
+IN_PLANE = 1e-12
 SLANTED = 1e-7  # an edge in the plane may have this fraction of its length along y, by rounding of its nodes
 OUT_OF_PLANE = 1e-6  # a component of a unit vector that is not larger counts as zero
 

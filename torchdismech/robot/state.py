@@ -158,8 +158,8 @@ class State(BatchState):
     ----------
     q : (B, n) positions of the nodes [m], then the angles of the framed edges [rad], then the held tangents; n =
         3 N + A + 3 H. Framed edges are the E rod edges (twist), the sides of triangles at joints with rods (twist),
-        with "midedge" bending the sides of triangles (angle of the mid-edge normal), and the held tangents (twist): at
-        nodes that clamps hold with a direction, that of each rod edge there.
+        with "midedge" bending the sides of triangles (angle of the mid-edge normal), and the held tangents (twist), one
+        for each rod edge at a node that a clamp holds with a direction.
     velocity, acceleration : (B, n) [m/s, rad/s; m/s^2, rad/s^2].
     director, tangent : (B, A, 3) anchors of the reference frames: unit directors at unit tangents. The director at
         another tangent is the anchor, parallel transported.

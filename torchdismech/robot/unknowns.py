@@ -33,8 +33,8 @@ class Unknowns(nn.Module):
     index : (n_free,) the dofs that are unknowns.
     planar : whether no node moves along y, and no edge turns about itself.
     out_of_plane : (K,) dofs out of the plane x-z: y of nodes, angles of edges, y of held tangents.
-    prescribed : (K,) dofs whose motion is prescribed, in part or whole: clamped dofs, of a planar robot only those in
-        its plane, and all coordinates of sliding nodes.
+    prescribed : (K,) dofs whose motion is prescribed, in part or whole: clamped dofs, of a planar robot without y of
+        nodes and the angles, and all coordinates of sliding nodes.
     number : (n,) array, the number of each dof among the unknowns, -1 where it is clamped.
 
     Raises

@@ -266,7 +266,7 @@ class _LineSearch(DividingSearch):
         self.steps = steps._replace(solved=steps.solved | repaired, direction=direction)
 
     def _shorten_directions(self) -> None:
-        """Scale steps to the trust radius: a matrix that is barely positive definite may give far too long ones."""
+        """Shorten steps beyond the trust radius to it: barely positive definite matrices may give far too long ones."""
         reach, direction = self.system.trust_radius(), self.steps.direction
         farthest = (direction / self.options.weight).abs().amax(1, keepdim=True)
         self.steps = self.steps._replace(direction=direction * (reach / farthest.clamp_min(reach)))

@@ -22,8 +22,8 @@ class Progress(NamedTuple):
     ----------
     x, residual, values, norm : the last accepted iterates, as of `Iterate`.
     status, iterations : (B,) as of `RootSearch`.
-    length : (B,) of the whole Newton step that led to the iterate, see `lengths`; infinite where a step of another kind
-        did, or none.
+    length : (B,) of the whole Newton step that was tried last, also if it was rejected, see `lengths`; infinite where
+        the last step tried was of another kind, or none has been.
     noise : (B,) norm of the residual up to which a row counts as solved after a short step: the rounding noise, or the
         tolerance where that is larger. The noise is that at the first iterate, or at the last one with
         `NewtonOptions.noise_at_each_iterate`.

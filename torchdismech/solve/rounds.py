@@ -128,7 +128,7 @@ def steps_taken(
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
     move = Move(at.x, at.norm, steps.tried, steps.solved, *of_rows)
     judge = system.compiled(tried)
-    # compiled code always computes it
+    # compiled code computes the noise in any case
     with_noise = with_matrix and (options.noise_at_each_iterate or judge is not tried)
     trial = judge(system, move, Measure.of(options), with_matrix=with_matrix, with_noise=with_noise)
     values = at.values if trial.values is None else trial.values
@@ -221,13 +221,13 @@ def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
 
 
 def _within_noise(norm: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the rows (B,) whose residual is rounding noise at both ends of a step that may itself be rounding.
+    """Return the rows (B,) whose residual after a step is within the noise of both its ends.
 
     Parameters
     ----------
     norm : (B,) norm of the residual after the step.
     before, after : (B,) noise at the two ends of the step.
-    may_be_rounding : (B,) rows whose step may be rounding.
+    may_be_rounding : (B,) rows whose step may be rounding; other rows are not returned.
     """
     return (norm <= torch.minimum(before, after)) & may_be_rounding
 
@@ -242,9 +242,15 @@ def _parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tens
 
 
 def _status_of_given_up(norm: Tensor, noise: Tensor, iterations: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the status (B,) of rows whose line search gives up: CONVERGED within the noise, else LINE_SEARCH_FAILED.
+    """Return the status (B,) of rows whose line search gives up: CONVERGED or LINE_SEARCH_FAILED.
 
-    Only a row that has moved may count as converged, because the first iterate has not been improved by any step.
+    A row counts as converged if its residual is within the noise and its rejected step may be rounding, but only after
+    it has moved, because the first iterate has not been improved by any step.
+
+    Parameters
+    ----------
+    norm, noise, iterations : (B,) at the iterate where the row stays.
+    may_be_rounding : (B,) rows whose step may be rounding.
     """
     hidden = (norm <= noise) & (iterations > 1) & may_be_rounding
     return torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))

@@ -188,7 +188,8 @@ class Root:
     iterations : (B,) Newton steps begun.
     residual : (B,) norm of the residual at x.
     tolerance : (B,) norm that counted as solved: the tolerance asked for, or the rounding noise where that is larger.
-    last : the `Iterate` whose unknowns are x; None where the results of several searches were merged.
+    last : the `Iterate` whose unknowns are x; None where the results of several searches were merged. Of rows that
+        converged its matrix values may be those at the iterate before.
     """
 
     x: Tensor

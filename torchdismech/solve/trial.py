@@ -101,8 +101,8 @@ def tried(system: System, move: Move, measure: Measure, with_matrix: bool, with_
 
     The rounding noise is needed at the first iterate only, but compiled code is the same for all iterates and always
     computes it. With `noise_at_each_iterate` every iterate has its own noise, and the smaller one of both ends of the
-    step counts. As the noise is computed from the matrix, a trial without it then accepts a row as solved by its
-    tolerance alone.
+    step counts. As the noise is computed from the matrix, a trial without the matrix then accepts a row as solved by
+    its tolerance alone.
 
     Parameters
     ----------

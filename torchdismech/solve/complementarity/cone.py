@@ -115,7 +115,8 @@ class ConeLaw:
     def matrix(self, impulse: Tensor, places: Tensor) -> Tensor:
         """Return the rows (B, 3K, 3C) of the generalised Jacobian dF/dp for the contacts with indices `places` (B, K).
 
-        For contacts that are not active they are rows of the identity.
+        It is that on the exact cone, whatever `polygon` is. For contacts that are not active the rows are those of the
+        identity.
         """
         entries = entries_of(places)
         normal, tangential = (entry.gather(1, places) for entry in self.diagonal())

@@ -71,7 +71,8 @@ class ContactSolution:
         ----------
         law : Coulomb's law of the problem as given.
         rows : contacts that are active (B, C), and that rank selection kept (B, C); robots whose input is finite (B,).
-        goal : (B,) largest residual, or `error` (B,) where that is given, with which a row has converged.
+        goal : (B,) largest residual with which a row has converged.
+        error : (B,) compared with `goal` in place of the residual; None: the residual is.
         """
         active, kept, finite = rows
         residual = law.residual(impulses)
@@ -110,9 +111,10 @@ def solve_contact(
 
     The cone is first taken as a pyramid (Stewart and Trinkle; Anitescu and Potra), which makes it a linear
     complementarity problem; its solution is then polished by Newton's method on the exact cone, so that friction
-    opposes the sliding velocity exactly. A row that fails starts again from other first values, with a finer pyramid
-    that is turned to where the best impulses so far point; with "interior_point" its last attempt is by sweeps as of
-    "gauss_seidel". Rows do not influence each other, and contacts that are not active influence nothing.
+    opposes the sliding velocity exactly. With "interior_point" a row that fails starts again from other first values,
+    on the second-order cone with a finer pyramid that is turned to where the best impulses so far point, and there its
+    last attempt is by sweeps as of "gauss_seidel". Rows do not influence each other, and contacts that are not active
+    influence nothing.
 
     Solutions need not be unique: of redundant contacts only the joint effect is determined.
 

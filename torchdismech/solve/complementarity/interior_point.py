@@ -49,7 +49,7 @@ def interior_point(
 ) -> tuple[Tensor, Tensor]:
     """Follow the central path z_i w_i = t, w = A z + q, to t = 0 by Mehrotra's predictor-corrector method.
 
-    z and w of a row move by the same step length s, so that a step shrinks the residual of w = A z + q by exactly
+    z and w of a row move by the same step length s, so that a step multiplies the residual of w = A z + q by exactly
     1 - s. The path leads to a solution for certain where A is monotone (A + A^T positive semidefinite). With friction A
     is not monotone, and rows may fail. Unknowns that are zero at the solution come out small, not zero: see
     `active_set_polished`.

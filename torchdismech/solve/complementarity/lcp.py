@@ -27,7 +27,8 @@ class LcpSolution:
     z : (B, m); where the row did not converge the best iterate, zeros where its input is not finite.
     status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
     iterations : (B,) from all starts together.
-    residual : (B,) largest |min(a_i z_i, w_i)|, with a_i the largest |entry| in row i of A: in the units of q.
+    residual : (B,) largest |min(a_i z_i, w_i)|, with a_i the largest |entry| in row i of A: in the units of q; NaN
+        where the input is not finite.
     """
 
     z: Tensor

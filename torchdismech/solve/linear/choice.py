@@ -85,7 +85,8 @@ def choose(
     factorisations : number of times that the batch is expected to be factored on this pattern, within which a costly
         analysis has to pay.
     like : solver of a pattern that this one grew from, or of this pattern for another number of robots. If it is a
-        banded one, a banded solver is chosen again without further estimates, as long as the band is about as wide.
+        banded one, a banded solver is chosen again without further estimates, as long as the band is about as wide;
+        on a GPU only for another pattern, not for another number of robots.
     """
     if pattern.n == 0:
         return DenseSolver(pattern)

@@ -119,7 +119,7 @@ def band_sources(rows: np.ndarray, cols: np.ndarray, order: BandedOrder, symmetr
 
 
 def band_profile(rows: np.ndarray, cols: np.ndarray, order: BandedOrder) -> np.ndarray:
-    """Return the profile of a band (2, n): the first pivot that reaches each line, and the last line it reaches itself.
+    """Return the profile of a band (2, n): for each line the first pivot that reaches it, and the last line it reaches.
 
     A pivot fills all lines up to its last one, so each line reaches at least as far as those before it. The profile
     saves work where a chain touches itself in a few places: most pivots then reach half as far as the widest.
