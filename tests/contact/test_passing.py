@@ -33,6 +33,7 @@ from torchdismech.contact import (
 from torchdismech.contact.pairs.pair_calls import pair_values
 from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
+from torchdismech.integrate import step
 
 RADIUS, DT = 5e-3, 1e-2
 INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
@@ -289,19 +290,39 @@ def test_other_nodes_pass_through_walls():
     assert not passed_obstacle(model.obstacles[0], *moved(model, *ends)).any()
 
 
-@pytest.mark.parametrize("response", RESPONSES)
-def test_nodes_shot_at_a_thin_wall(response):
-    """Never let a node get through the wall of a mesh in silence."""
+def test_iterations_of_both_searches_count(monkeypatch):
+    """Count the iterations of the search from the start, too, of a node that passes through a wall all the same."""
+    iterations, found = [], step._root
+
+    def root(*args, near=None):
+        q, info = found(*args, near=near)
+        iterations.append(info.iterations)
+        return q, info
+
+    monkeypatch.setattr(step, "_root", root)
+    status, counted = shot_at_a_wall("penalty")[1:]
+    assert len(iterations) == 2 and status.tolist() == [Status.CONVERGED] + [Status.PASSED_THROUGH] * 3
+    assert torch.equal(counted, sum(iterations)) and int(iterations[1][0]) == 0 and int(iterations[1][1]) > 0
+
+
+def shot_at_a_wall(response):
+    """Return where four robots are after a step, shot at the wall of a mesh, with their status and iterations."""
     builder = RobotBuilder()
     builder.add_rod(straight((0.03, 0.012, 0), (0.09, 0.012, 0), 5), Circle(RADIUS), Material(1e7, 1000.0))
     builder.add_contact(Obstacle(angle(), RESPONSES[response]()))
     model = builder.finalize()
     velocity = model.initial_state(batch=4).velocity
     velocity[:, 1:15:3] = torch.tensor([[-0.1], [-6.0], [-20.0], [-80.0]], dtype=torch.float64)
-    state = model.initial_state(batch=4, velocity=velocity)
-    after, info = ImplicitEuler(5e-3).step(model, state)
-    assert bool((after.positions[..., 1] > 2e-3).all())
-    assert info.status.tolist() == [Status.CONVERGED] + [Status.PASSED_THROUGH] * 3
+    after, info = ImplicitEuler(5e-3).step(model, model.initial_state(batch=4, velocity=velocity))
+    return after.positions, info.status, info.iterations
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+def test_nodes_shot_at_a_thin_wall(response):
+    """Never let a node get through the wall of a mesh in silence."""
+    positions, status, _ = shot_at_a_wall(response)
+    assert bool((positions[..., 1] > 2e-3).all())
+    assert status.tolist() == [Status.CONVERGED] + [Status.PASSED_THROUGH] * 3
 
 
 def test_a_robot_that_is_nowhere():

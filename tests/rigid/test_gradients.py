@@ -134,6 +134,22 @@ def test_rows_that_fail_pass_gradients_through():
     torch.testing.assert_close(gradient[[0, 2]], expected, rtol=1e-12, atol=0)  # rounding
 
 
+@pytest.mark.parametrize("space", [False, True])
+def test_rows_that_are_not_finite_leave_shared_constants_alone(space):
+    """Give a constant that all robots share the gradient by the other robots, where one has NaN in its state."""
+    gradients = []
+    for rows in ([0, 1, 2], [0, 2]):
+        chain = cable(2, space)
+        q, velocity, _ = random_motion(chain, 3)
+        q[1, 1] = torch.nan
+        springs = trainable.scaled(chain, ["stiffness_z"])
+        start = chain.initial_state(3, velocity=velocity).detach().replace(q=q).rows(rows)
+        after, info = Radau(0.01).step(chain, start)
+        assert int(info.converged.sum()) == 2
+        gradients += torch.autograd.grad(after.q[[0, -1]].sum(), springs.parameters())
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=0)  # rounding
+
+
 def test_constants_are_trained_by_name():
     """Scale the springs of each robot; mass and inertia go together with the density."""
     chain = cable(2)

@@ -81,6 +81,16 @@ def test_resumed_stage_goes_on_with_the_same_windows(data, tmp_path):
         assert torch.equal(parameter, again.parameters[name]), name
 
 
+def test_frames_that_do_not_count_have_no_share(data, tmp_path):
+    """Weigh priors by the coordinates that count in the loss: those after the first frames of a warm-up."""
+    trainer = trainer_of(data, tmp_path)
+    system, trained_on = trainer.system, trainer.trained_on
+    for system.warm_up in (0, 5):
+        again = Trainer(trainer.config, system, trained_on, trainer.held_out, tmp_path / str(system.warm_up))
+        frames = trained_on.frames - system.given - system.warm_up
+        assert again._measured_count == 3 * len(trained_on) * frames * trained_on.positions.shape[2]
+
+
 def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     """Stand where the gradients of data and priors cancel in the loss that Adam would see."""
     constants = {"drag": {"tensors": ["Viscous.viscosity"], "mean": 0.05, "spread": 0.3}}

@@ -224,13 +224,13 @@ def _searched_from_start(
 
     The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Also returned: how the
     roots were found, and the robots (B,) for which this failed: no root was found, or at it a contact is missed, or
-    they pass through something again. These keep their q and report.
+    they pass through something again. These keep their q and report; iterations are those of both searches.
     """
     q_again, info_again = _root(problem, equations, passed, near=problem.state.q)
     solved = passed & info_again.converged & ~candidates.missed(q_again)
     solved &= ~candidates.passed(equations.state_after(q_again))
-    info_again = dataclasses.replace(info_again, iterations=info_again.iterations + info.iterations)
-    return torch.where(solved[:, None], q_again, q), info.merged(info_again, solved), passed & ~solved
+    merged = dataclasses.replace(info.merged(info_again, solved), iterations=info.iterations + info_again.iterations)
+    return torch.where(solved[:, None], q_again, q), merged, passed & ~solved
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> ContactReport:

@@ -67,6 +67,7 @@ def _multiplier(
     remaining, last_size = gradient, torch.zeros_like(gradient[0, 0])
     for _ in range(ITERATIONS):
         step = block.joined(factor.solve(block.split(remaining, transposed=True)), transposed=True)
+        step = torch.where(accepted, step, 0.0)  # the factor of a row that was not solved may hold NaN
         multiplier = multiplier + step
         product, *products = at_root.pulled_back(multiplier)
         size = step.abs().amax((0, 1))
