@@ -63,6 +63,16 @@ def test_derivatives_of_the_potential(kind):
     assert torch.allclose(difference[inside], slope[inside], rtol=1e-6, atol=1e-9 * scale)
 
 
+@pytest.mark.parametrize("response", [Penalty(100.0, 1e-3), Barrier(1e4, 1e-3)])
+def test_gaps_that_are_nan_are_not_far_apart(response):
+    """Give NaN for a gap that is NaN, and for a tolerance; a finite number or infinity would hide it."""
+    gap, nan = torch.tensor([torch.nan, 5e-4], dtype=torch.float64), torch.tensor(torch.nan, dtype=torch.float64)
+    for tolerance, found in ((response.tolerance, [True, False]), (nan, [True, True])):
+        arguments = gap, response.stiffness, tolerance
+        for value in (response.energy(*arguments), *response.derivatives(*arguments)):
+            assert value.isnan().tolist() == found
+
+
 def test_whole_numbers_are_numbers():
     """Give stiffness, friction and a path as tensors of whole numbers: a rod on a floor moves as by floats."""
     ends = []

@@ -187,7 +187,7 @@ class Barrier(Potential):
         """Return phi [J]; infinite where surfaces overlap."""
         inside, safe = self._inside(gap, tolerance)
         phi = -stiffness * (safe - tolerance) ** 2 * torch.log(safe / tolerance)
-        return torch.where(gap > 0, torch.where(inside, phi, 0.0), torch.inf)
+        return torch.where(gap <= 0, torch.inf, torch.where(inside, phi, 0.0))
 
     def derivatives(self, gap: Tensor, stiffness: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
         """Return dphi/dd [N] and d2phi/dd2 [N/m]; infinite where surfaces overlap."""
@@ -195,13 +195,13 @@ class Barrier(Potential):
         rest, log = safe - tolerance, torch.log(safe / tolerance)
         slope = -stiffness * (2 * rest * log + rest**2 / safe)
         curvature = -stiffness * (2 * log + 4 * rest / safe - (rest / safe) ** 2)
-        outside = torch.where(gap > 0, 0.0, torch.inf)
+        outside = torch.where(gap <= 0, torch.inf, 0.0)
         return torch.where(inside, slope, -outside), torch.where(inside, curvature, outside)
 
     @staticmethod
     def _inside(gap: Tensor, tolerance: Tensor) -> tuple[Tensor, Tensor]:
         """Return where the barrier acts (..) bool, and the gaps with the tolerance in the place of all others."""
-        inside = (gap > 0) & ~(gap >= tolerance)  # written so that it still acts where the tolerance is NaN
+        inside = ~(gap <= 0) & ~(gap >= tolerance)  # written so that NaN of either gives NaN
         return inside, torch.where(inside, gap, tolerance)
 
     @staticmethod
