@@ -34,7 +34,7 @@ def run(model, controller, **options):
 def bare(monkeypatch, *arguments, **options):
     """Return the same run, without recordings of what the controller answers."""
     with monkeypatch.context() as unrecorded:
-        unrecorded.setattr(Replays, "found", lambda *_: None)
+        unrecorded.setattr(Replays, "replayed", lambda *_: None)
         return run(*arguments, **options)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.func import jacrev, vmap
 
-from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, straight
+from torchdismech import Circle, InputError, Material, Rectangle, RobotBuilder, straight, trainable
 from torchdismech.elastic import Energy
 from torchdismech.geometry.rods import PAIRS_8, bend_twist
 from torchdismech.geometry.vec3 import Vec3
@@ -137,13 +137,15 @@ def test_contract_holds(form):
 def test_too_much_twist_is_said_once(section, curvature, twist, more, warns):
     """Warn of springs that are twisted by more than a radian, where that changes how they bend.
 
-    `more`: also where another energy, such as a learned one, is added to that of the material.
+    `more`: also where another energy, such as a learned one, is added to that of the material, and this is trained.
     """
     builder = RobotBuilder(curvature=curvature)
     builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 3), section, Material(1e6, 1000.0))
     if more:
         builder.add_energy("bend_twist", Quartic())
     model = builder.finalize(compile=False)
+    if more:
+        trainable.scaled(model, ["bend_twist.EI1", "bend_twist.EI2"])
     q = model.initial_state().q.clone()
     q[:, 10] = twist
     state = model.initial_state(q=q)

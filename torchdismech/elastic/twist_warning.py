@@ -40,7 +40,8 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
 
 def _bends_unlike(energy: Energy) -> bool:
     """Return whether some rod bends more easily about one axis than about the other, as far as its energies say."""
-    of_energies = [(getattr(part, "EI1", None), getattr(part, "EI2", None)) for part in energy.modules()]
+    energies = [part for part in energy.modules() if isinstance(part, Energy)]
+    of_energies = [(getattr(part, "EI1", None), getattr(part, "EI2", None)) for part in energies]
     return any(
         first is not None and second is not None and not torch.equal(first.detach(), second.detach())
         for first, second in of_energies
