@@ -10,9 +10,8 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.plates import deepest
 from torchdismech.constant_curvature.posture import Posture
-from torchdismech.contact import Obstacle
 
-__all__ = ["Contacts", "contact_frames", "contacts_at", "jacobian", "placed"]
+__all__ = ["Contacts", "contact_frames", "contacts_at", "jacobian"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
     middle, frames = arm.plates(posture)
     parts = []
     for obstacle in arm.obstacles:
-        displacement, obstacle_motion = placed(obstacle, time, until)
+        displacement = obstacle.displacement(time)
+        obstacle_motion = obstacle.displacement(until) - displacement
         closest = deepest(obstacle.shape, middle - displacement[:, None], frames[..., :2], arm.plate_radius)
         friction = obstacle.law.friction
         mu = closest.gap.new_zeros(()) if friction is None else friction.coefficient
@@ -77,15 +77,6 @@ def contacts_at(arm: PneumaticArm, posture: Posture, time: Tensor, until: Tensor
             )
         )
     return Contacts(*(torch.cat(x, 1) for x in zip(*parts, strict=True)))
-
-
-def placed(obstacle: Obstacle, time: Tensor, until: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the displacement (B, 3) of an obstacle at `time` (B,) [m], and how it moves on from then to `until`."""
-    if obstacle.path is None:
-        still = torch.zeros_like(time)[:, None].expand(-1, 3)
-        return still, still
-    displacement = obstacle.path.displacement(time)
-    return displacement, obstacle.path.displacement(until) - displacement
 
 
 def contact_frames(normal: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from torchdismech.constant_curvature.arm import PneumaticArm
-from torchdismech.constant_curvature.contacts import placed
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import Status
@@ -72,10 +71,11 @@ def passed_through(model: PneumaticArm, before: Posture, after: Posture, time: T
     radius = model.plate_radius
     turned = radius * torch.linalg.matrix_norm(end_frames - frames)
     for obstacle in model.obstacles:
-        displacement, obstacle_motion = (x[:, None] for x in placed(obstacle, time, until))
-        distance = torch.linalg.vector_norm(end - middle - obstacle_motion, dim=2) + turned
+        displacement = obstacle.displacement(time)
+        obstacle_motion = obstacle.displacement(until) - displacement
+        distance = torch.linalg.vector_norm(end - middle - obstacle_motion[:, None], dim=2) + turned
         thin = distance > obstacle.shape.depth
         if bool(thin.any()):
-            near = obstacle.shape.distance(middle - displacement) - radius < distance
+            near = obstacle.shape.distance(middle - displacement[:, None]) - radius < distance
             passed = passed | (thin & near).any(1)
     return passed

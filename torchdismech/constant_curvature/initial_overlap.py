@@ -18,8 +18,7 @@ def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
     """Warn where the middle of a plate lies inside an obstacle by more than `DEEP` times the plate's radius."""
     middles = state.positions[:, 1:]
     for obstacle in arm.obstacles:
-        displacement = 0.0 if obstacle.path is None else obstacle.path.displacement(state.time)[:, None]
-        gap = obstacle.shape.distance(middles - displacement)
+        gap = obstacle.shape.distance(middles - obstacle.displacement(state.time)[:, None])
         if not bool((gap < -DEEP * arm.plate_radius).any()):
             continue
         robot, plate = divmod(int(gap.argmin()), arm.n_plates)

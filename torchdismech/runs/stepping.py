@@ -115,9 +115,8 @@ class Courses(Generic[M, S]):
         self._model, self._integrator, self._schedule = model, integrator, schedule
         self._stepper_of_many = stepper_of_many(integrator)
         self._single_steps_left = 0  # steps to take one by one before the next course
-        self._backoff = (
-            1  # steps to take one by one after the next course that is too short; doubles with each of these
-        )
+        # steps to take one by one after the next course that is too short; doubles with each of these
+        self._backoff = 1
         self._length = STEPS_HANDED_OVER  # most steps of the next course
 
     def next(self, state: S, most: int) -> Course | None:

@@ -70,9 +70,8 @@ class Obstacle(Force):
     points: TouchPoints
     rod_tangents: RodTangents | None  # at the points; None where friction needs none
     rolls: Rolling | None  # None where rods do not roll
-    traction: (
-        Tensor | None
-    )  # (B, P, 3) set by `SmoothedFriction.with_tractions` for the derivatives of primal-dual steps
+    # (B, P, 3), set by `SmoothedFriction.with_tractions` for the derivatives of primal-dual steps
+    traction: Tensor | None
     _passing: Tensor  # (P,) bool, which points pass through the obstacle
 
     def __init__(
@@ -240,7 +239,7 @@ class Obstacle(Force):
 
     def displacement(self, time: Tensor) -> Tensor:
         """Return how far (B, 3) it has moved at the times (B,) [m]."""
-        return self.points.radius.new_zeros(len(time), 3) if self.path is None else self.path.displacement(time)
+        return time.new_zeros(len(time), 3) if self.path is None else self.path.displacement(time)
 
     def gap(self, q: Tensor, time: Tensor) -> Tensor:
         """Return the gaps (B, P) between the points and the obstacle at q (B, n) and the times (B,) [m]."""

@@ -52,9 +52,8 @@ from torchdismech.solve.trial import tried
 
 __all__ = ["RecordedStep"]
 
-MAX_NUMBERS_OF_TRIALS = (
-    4000  # numbers in q up to which trials of steps are recorded, too: of more, calls are a small part
-)
+# numbers in q up to which trials of steps are recorded, too: of more, calls are a small part
+MAX_NUMBERS_OF_TRIALS = 4000
 
 
 class End(NamedTuple):

@@ -31,9 +31,8 @@ class ConeLaw:
     free: Tensor  # (B, 3C) b
     mu: Tensor  # (B, C)
     active: Tensor  # (B, C) bool
-    residual_scale: (
-        Tensor  # (B, C, 2) factors that bring the residual's normal and tangential part to the units of the user's b
-    )
+    # (B, C, 2) factors that bring the residual's normal and tangential part to the units of the user's b
+    residual_scale: Tensor
     polygon: tuple[Tensor, int] | None = None  # angle (B, C) of the first vertex and number of vertices; None: a disk
 
     def rows(self, index: Tensor) -> ConeLaw:
