@@ -21,7 +21,7 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.analysis.path import load_back
+from torchdismech.analysis.path import load_reversal
 from torchdismech.geometry.frames import rotated
 from torchdismech.geometry.quaternions import rotation_of_vector
 
@@ -143,7 +143,7 @@ def test_how_far_a_load_goes_back():
     start = torch.full_like(ends, -2.0)
     values = [sign * (s**3 / 3 - s) for s in (start, ends)]
     slopes = [sign * (s**2 - 1) for s in (start, ends)]
-    back = load_back(ends - start, *values, *slopes)
+    back = load_reversal(ends - start, *values, *slopes)
     torch.testing.assert_close(back, torch.tensor([4 / 3, 4 / 3, 0, 0]).double())
 
 

@@ -348,7 +348,7 @@ def test_guesses_are_made_feasible():
     guess = start.q.clone()
     guess[:, :12] += 0.03 * torch.randn(400, 12, generator=generator, dtype=guess.dtype)
     before = (obstacle.gap(guess, start.time) <= 0).any(1)
-    found = obstacle.feasible(guess, start, start.time)
+    found = obstacle.without_overlap(guess, start, start.time)
     assert int(before.sum()) > 50 and bool((obstacle.gap(found, start.time) > 0).all())
     assert torch.equal(found[~before], guess[~before])
 

@@ -28,7 +28,7 @@ from torchdismech.integrate.static import ramped
 from torchdismech.model.clamps import RigidWays
 from torchdismech.robot.state import Control, State
 from torchdismech.rows import weighted_norms
-from torchdismech.solve.linear import RESISTS, Factor, factored
+from torchdismech.solve.linear import SMALLEST_EIGENVALUE, Factor, factored
 from torchdismech.solve.noise import lengths, rounding_noise, settled, short_length
 
 __all__ = ["Arclength", "PathPoint"]
@@ -246,4 +246,4 @@ def _regular(factor: Factor, diagonal: Tensor) -> Tensor:
     vector = torch.frac(numbers * GOLDEN).sub(0.5).to(scale).expand_as(scale)
     for _ in range(INVERSE_ITERATIONS):
         vector = scale * factor.solve(scale * vector / torch.linalg.vector_norm(vector, dim=1, keepdim=True))
-    return factor.ok & (torch.linalg.vector_norm(vector, dim=1) * RESISTS[diagonal.dtype] < 1)
+    return factor.ok & (torch.linalg.vector_norm(vector, dim=1) * SMALLEST_EIGENVALUE[diagonal.dtype] < 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, Status
 from torchdismech.robot.state import State
 
-__all__ = ["EquilibriumPath", "load_back", "load_turn"]
+__all__ = ["EquilibriumPath", "load_reversal", "load_at_turn"]
 
 SHORTER_STEPS = "take a smaller length"  # the advice where a path could not be continued
 
@@ -52,7 +52,7 @@ class EquilibriumPath:
         turns = []
         for k in range(count - 1):
             if slope[k] * slope[k + 1] < 0:
-                turns.append(load_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
+                turns.append(load_at_turn(length[k + 1] - length[k], f[k], f[k + 1], slope[k], slope[k + 1]))
         return torch.stack(turns) if turns else f.new_zeros(0)
 
     def branches(self, robot: int = 0) -> Tensor:
@@ -102,7 +102,7 @@ class EquilibriumPath:
         return f"EquilibriumPath({text})"
 
 
-def load_turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
+def load_at_turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
     """Return the load at the turn of the cubic with values first, last and slopes rising, falling at its two ends."""
     # f = first + rising s + p s^2 + q s^3
     q = (rising + falling) / length**2 - 2 * (last - first) / length**3
@@ -113,7 +113,7 @@ def load_turn(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falli
     return first + s * (rising + s * (p + s * q))
 
 
-def load_back(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
+def load_reversal(length: Tensor, first: Tensor, last: Tensor, rising: Tensor, falling: Tensor) -> Tensor:
     """Return by how much (B,) the cubic with these end values and slopes reverses between two turns; 0 without both."""
     # f = first + a s + p s^2 + q s^3 for s from 0 to 1
     a, b, rise = rising * length, falling * length, last - first

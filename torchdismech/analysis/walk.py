@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.analysis.arclength import Arclength, PathPoint
-from torchdismech.analysis.path import EquilibriumPath, load_back, load_turn
+from torchdismech.analysis.path import EquilibriumPath, load_at_turn, load_reversal
 from torchdismech.errors import Status
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.model.clamps import RigidWays
@@ -170,7 +170,7 @@ class Walk:
 
     def _over_two_turns(self, next_point: PathPoint) -> Tensor:
         """Return the robots (B,) whose step may skip two turns of the load, which its ends alone do not show."""
-        back = load_back(
+        back = load_reversal(
             self.arclength.distance(self.at, next_point),
             self.at.factor,
             next_point.factor,
@@ -194,7 +194,7 @@ class Walk:
             next_point.slope,
         )
         length, first, last, rising, falling = ends
-        turn, half = load_turn(*ends), length / (2 * (rising - falling))
+        turn, half = load_at_turn(*ends), length / (2 * (rising - falling))
         off = torch.maximum((first + half * rising**2 - turn).abs(), (last + half * falling**2 - turn).abs())
         over = (ahead * rising > 0) & (ahead * falling < 0)
         return over & (torch.maximum(ahead * turn + off, ahead * last) >= abs(self.last))

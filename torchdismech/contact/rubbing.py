@@ -130,7 +130,7 @@ class SmoothedFriction:
 
     def _on_obstacles(self, state: State) -> list[Slide]:
         """Return normals and relative velocities (B, P, 3) at the points of each obstacle at a state."""
-        return [obstacle.slides(state) for obstacle in self._obstacles]
+        return [obstacle.normals_and_velocities(state) for obstacle in self._obstacles]
 
 
 def _expected_friction(law: ContactLaw, friction_before: Tensor, slide: Slide) -> Tensor:

@@ -85,7 +85,7 @@ class Assembly(nn.Module):
         self._fused = {k: FusedTerm(wanted) for k, wanted in self._wanted.items()}
         reach = (stencils_at_clamped_dofs(stencil, unknown) for stencil in stencils)
         self._at_clamped = dict(zip(self.order, reach, strict=True))
-        self._unknowns_fixed = False
+        self._only_clamped_gradients = False
         self.scatter_stiffness = stiffness_scatter(placed, pattern, dtype)
 
     @property
@@ -100,17 +100,17 @@ class Assembly(nn.Module):
         return [terms[k] for k in self.order]
 
     @contextmanager
-    def unknowns_fixed(self) -> Iterator[None]:
+    def only_clamped_gradients(self) -> Iterator[None]:
         """Within this context, let backward passes differentiate forces by q at clamped dofs only.
 
         Gradients by free dofs are not needed there. Loops on a CPU then differentiate only the few springs that depend
         on a clamped dof.
         """
-        self._unknowns_fixed = True
+        self._only_clamped_gradients = True
         try:
             yield
         finally:
-            self._unknowns_fixed = False
+            self._only_clamped_gradients = False
 
     def record(self, q: Tensor, constants: Sequence[TermConstants]) -> None:
         """Record all programs at q (n, B), before a function is compiled as a whole that evaluates the terms."""
@@ -196,7 +196,7 @@ class Assembly(nn.Module):
                 calls.append(program)
                 reads_q = program[0].places[0] == 0
                 # the indices of these springs are in the host's memory, so on a GPU all springs are differentiated
-                differentiated.append(self._at_clamped[k] if reads_q and self._unknowns_fixed and q.is_cpu else None)
+                differentiated.append(self._at_clamped[k] if reads_q and self._only_clamped_gradients and q.is_cpu else None)
                 continue
             if calls:
                 parts.append(values_of(calls, q.shape[1], differentiated))

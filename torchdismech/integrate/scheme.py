@@ -28,8 +28,8 @@ class Scheme:
     end_velocity : weights of the rates for the velocity after the step.
     position : forces are evaluated at q_n + position * d.
     time : forces are evaluated at the time t_n + time * dt.
-    damps : whether first iterates count on the rule to damp fast motion, as implicit Euler does; see
-        `search.first_iterate.smooth_change`.
+    damps_strongly : whether the rule damps fast motion so strongly that first iterates may count on it, as implicit
+        Euler does; see `search.first_iterate.smooth_change`.
     order : order of accuracy in dt.
     """
 
@@ -38,7 +38,7 @@ class Scheme:
     end_velocity: tuple[float, ...]
     position: float = 1.0
     time: float = 1.0
-    damps: bool = False
+    damps_strongly: bool = False
     order: int = 2
 
     @property

@@ -22,7 +22,7 @@ class ImplicitEuler(Integrator):
     """
 
     takes_constraints = True
-    scheme = Scheme(velocity=(1, 0, 0), acceleration=(1, -1, 0), end_velocity=(1, 0, 0), damps=True, order=1)
+    scheme = Scheme(velocity=(1, 0, 0), acceleration=(1, -1, 0), end_velocity=(1, 0, 0), damps_strongly=True, order=1)
 
 
 class ImplicitMidpoint(Integrator):
@@ -33,9 +33,7 @@ class ImplicitMidpoint(Integrator):
     M (u - u_n)/dt = F((q + q_n)/2, (q - q_n)/dt) with (u + u_n)/2 = (q - q_n)/dt.
     """
 
-    scheme = Scheme(
-        velocity=(1, 0, 0), acceleration=(2, -2, 0), end_velocity=(2, -1, 0), position=0.5, time=0.5, damps=False
-    )
+    scheme = Scheme(velocity=(1, 0, 0), acceleration=(2, -2, 0), end_velocity=(2, -1, 0), position=0.5, time=0.5)
 
     def sample(self, schedule: Schedule, state: State, model: Model) -> Control:
         """Return the control of the middle of the step, but clamped dofs and poses of its end."""

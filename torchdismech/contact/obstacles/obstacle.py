@@ -29,7 +29,9 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["Obstacle"]
 
-CARRYING_ROUNDS = 3  # of `Obstacle.feasible` that carry single nodes, before a last one carries all nodes of a robot
+CARRYING_ROUNDS = (
+    3  # of `Obstacle.without_overlap` that carry single nodes, before a last one carries all nodes of a robot
+)
 FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
@@ -249,7 +251,7 @@ class Obstacle(Force):
         """Return the robots (B,) bool whose gaps are all above the tolerance at q (B, n) and the times (B,)."""
         return (self.gap(q, time) > self.law.response.tolerance).all(1)
 
-    def feasible(self, q: Tensor, before: State, time: Tensor) -> Tensor:
+    def without_overlap(self, q: Tensor, before: State, time: Tensor) -> Tensor:
         """Return q (B, n) without overlap at the times (B,), as a first iterate for barriers.
 
         Nodes of points that would overlap get the positions that they had `before`, where they were outside, moved
@@ -337,7 +339,7 @@ class Obstacle(Force):
         """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
         return isinstance(self.law, ContactLaw) and self.law.friction is not None
 
-    def slides(self, state: State) -> tuple[Tensor, Tensor]:
+    def normals_and_velocities(self, state: State) -> tuple[Tensor, Tensor]:
         """Return normals and relative velocities (B, P, 3) at all points, also where they do not touch."""
         surface = self.surface(state)
         return surface.normal, surface.velocity

@@ -13,7 +13,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.active_set import stiffened
 from torchdismech.model import Model
-from torchdismech.solve.linear import largest_entry, resisting, softest_motion
+from torchdismech.solve.linear import largest_entry, null_vectors, positive_definite
 from torchdismech.solve.linear.base import DirectSolver, Solver
 from torchdismech.solve.progress import matrix_values
 
@@ -68,7 +68,7 @@ class Linearised:
 
     def not_at_saddle(self, rows: Tensor) -> Tensor:
         """Return the robots (B,) of some rows at no saddle: at a minimum, or free to move without any force."""
-        return resisting(self.equations.solver(), self.values, rows, least=-1.0)
+        return positive_definite(self.equations.solver(), self.values, rows, least=-1.0)
 
 
 def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
@@ -76,18 +76,18 @@ def _minima(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tenso
 
     A round rod between hinges, or a rope, may turn about its own axis: nobody calls that unstable.
     """
-    minima = resisting(solver, values, rows)
+    minima = positive_definite(solver, values, rows)
     others = rows & ~minima
     if values.dtype != torch.float64 or not bool(others.any()):
         return minima
-    neutral = resisting(solver, values, others, least=-1.0)
+    neutral = positive_definite(solver, values, others, least=-1.0)
     return minima | _spinning(model, solver, values, neutral) if bool(neutral.any()) else minima
 
 
 def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Tensor:
     """Return the robots (B,) of some rows, at no saddle, whose softest motion moves no node."""
     nodes = (model.unknowns.index < 3 * model.body.n_nodes).to(values.device)
-    moved = torch.linalg.vector_norm(softest_motion(solver, values, rows)[:, nodes], dim=1)
+    moved = torch.linalg.vector_norm(null_vectors(solver, values, rows)[:, nodes], dim=1)
     return rows & (moved < SPINS)
 
 

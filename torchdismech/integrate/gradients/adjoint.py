@@ -15,7 +15,7 @@ from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.gradients.kkt import KKTConditions
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.model.registration import refuse_unregistered
-from torchdismech.solve.linear import RESISTS, Factor, factored
+from torchdismech.solve.linear import SMALLEST_EIGENVALUE, Factor, factored
 from torchdismech.solve.progress import matrix_values
 
 __all__ = ["PLACES", "Adjoint", "Gradients", "gradients_at_root", "sizes_of", "with_zeros"]
@@ -105,7 +105,7 @@ def _derivatives_by_unknowns(equations: StepEquations, wanted: bool) -> Abstract
     """
     model, at_end = equations.model, equations.scheme.position == 1
     leaves_out = not wanted and at_end and model.unknowns.slides.none and not model.compilation.active
-    return equations.mechanics.layout.elastic.unknowns_fixed() if leaves_out else nullcontext()
+    return equations.mechanics.layout.elastic.only_clamped_gradients() if leaves_out else nullcontext()
 
 
 def _residual_and_matrix(
@@ -225,4 +225,4 @@ def _asks_for_free_motion(
     whole_size = torch.linalg.vector_norm(rhs / scale, dim=1)
     if gradient_sizes is not None:
         whole_size = torch.maximum(whole_size, gradient_sizes / scale.amax(1))
-    return (eigenvalue < RESISTS[rhs.dtype]) & (part_along > FELT * whole_size)
+    return (eigenvalue < SMALLEST_EIGENVALUE[rhs.dtype]) & (part_along > FELT * whole_size)

@@ -27,7 +27,7 @@ SMOOTH_RODS = 0.2
 
 def smooth_change(model: Model, scheme: Scheme) -> float:
     """Return the largest relative change of the velocity in a step that counts as smooth motion."""
-    return SMOOTH_RODS if scheme.damps and not len(model.triangles) else SMOOTH
+    return SMOOTH_RODS if scheme.damps_strongly and not len(model.triangles) else SMOOTH
 
 
 def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
@@ -43,7 +43,7 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
     there = model.frames.moved_by(state.q, step, equations.keeps_edge_lengths)
     for obstacle in model.obstacles:
         if obstacle.law.response.feasible_only:
-            there = obstacle.feasible(there, state, state.time + equations.dt)
+            there = obstacle.without_overlap(there, state, state.time + equations.dt)
     return model.unknowns.of_dofs(there)
 
 

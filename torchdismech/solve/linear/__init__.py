@@ -8,12 +8,12 @@
 from torchdismech.solve.linear.at_root import solved_at_root
 from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
 from torchdismech.solve.linear.choice import choose
-from torchdismech.solve.linear.definite import RESISTS, factored, resisting, softest_motion
+from torchdismech.solve.linear.definite import SMALLEST_EIGENVALUE, factored, null_vectors, positive_definite
 from torchdismech.solve.linear.names import SOLVERS, Setting, make, named
 from torchdismech.solve.linear.shifted import largest_entry, shifted_factor
 
 __all__ = [
-    "RESISTS",
+    "SMALLEST_EIGENVALUE",
     "SOLVERS",
     "Factor",
     "JoinedFactor",
@@ -24,8 +24,8 @@ __all__ = [
     "largest_entry",
     "make",
     "named",
-    "resisting",
+    "positive_definite",
     "shifted_factor",
     "solved_at_root",
-    "softest_motion",
+    "null_vectors",
 ]
