@@ -291,8 +291,8 @@ def test_nonsense_is_refused(chunk):
 def test_large_batches_are_stepped_in_parts_of_whole_vectors(monkeypatch):
     """Take about as many rods of 101 nodes at a time, whatever the batch, hardly any of them twice.
 
-    Small batches are taken as a whole. Where steps are recorded, as those to equilibria are not, parts are smaller,
-    whatever the number of threads.
+    Small batches are taken as a whole. Where steps are recorded, as those to equilibria are not, parts are smaller, and
+    there is one for each thread at least, but for parts of less than 16 robots.
     """
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     builder = RobotBuilder()
@@ -309,7 +309,11 @@ def test_large_batches_are_stepped_in_parts_of_whole_vectors(monkeypatch):
                 assert least <= sizes[batch] <= 1.8 * least and sizes[batch] % 8 == 0 and twice < 0.01 * batch
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert 360 < memory.robots_at_a_time(model, 10_007) < 600
-    assert memory.robots_at_a_time(model, 10_007, recorded=True) == sizes[10_007]
+    by_batch = {batch: memory.robots_at_a_time(model, batch, recorded=True) for batch in (16, 48, 64, 96, 10_007)}
+    large = by_batch.pop(10_007)
+    assert [-(-batch // size) for batch, size in by_batch.items()] == [1, 3, 4, 4]
+    rounds = -(-10_007 // (4 * large))
+    assert 24 <= large <= 44 and rounds * 4 * large < 1.01 * 10_007
     given = {chunk: chunks.chunk_size(model, 1000, ImplicitEuler(1e-2, chunk=chunk)) for chunk in (None, 300)}
     assert given == {None: 1000, 300: 300}
 

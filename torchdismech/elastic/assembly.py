@@ -196,7 +196,9 @@ class Assembly(nn.Module):
                 calls.append(program)
                 reads_q = program[0].places[0] == 0
                 # the indices of these springs are in the host's memory, so on a GPU all springs are differentiated
-                differentiated.append(self._at_clamped[k] if reads_q and self._only_clamped_gradients and q.is_cpu else None)
+                differentiated.append(
+                    self._at_clamped[k] if reads_q and self._only_clamped_gradients and q.is_cpu else None
+                )
                 continue
             if calls:
                 parts.append(values_of(calls, q.shape[1], differentiated))

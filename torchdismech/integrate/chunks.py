@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -146,7 +147,7 @@ def split_by_chunks(
 
 
 class BatchTensors:
-    """Tensors of a whole batch that are written some robots at a time.
+    """Tensors of a whole batch that are written some robots at a time, also by several threads.
 
     Parameters
     ----------
@@ -154,7 +155,7 @@ class BatchTensors:
     """
 
     def __init__(self, batch: int):
-        self._batch = batch
+        self._batch, self._making = batch, Lock()
         self._chunk_parts: list[Sequence[Tensor]] = []  # for each tensor its part for each chunk
         self.tensors: list[Tensor] = []
 
@@ -163,9 +164,10 @@ class BatchTensors:
         if chunk.whole:
             self.tensors = [tensor.clone() for tensor in tensors]
             return
-        if not self.tensors:
-            self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
-            self._chunk_parts = [tensor.split(chunk.size) for tensor in self.tensors]
+        with self._making:
+            if not self.tensors:
+                self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
+                self._chunk_parts = [tensor.split(chunk.size) for tensor in self.tensors]
         targets = [parts[chunk.number] for parts in self._chunk_parts]
         torch._foreach_copy_(
             targets, [chunk.without_repeated(tensor) for tensor in tensors] if chunk.repeated else tensors

@@ -1,4 +1,4 @@
-"""Steps without gradients: for which robots together a step is solved, and whether a recording takes it.
+"""Steps without gradients: for which robots together a step is solved, by which thread, and whether it is recorded.
 
 A step that no recording takes is solved by `step.solved_step`.
 """
@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,12 +19,13 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import BatchTensors, Chunk, split_by_chunks
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.recording import kind_of, recording_of
+from torchdismech.integrate.recorded.recording import kind_of, recording_of, recordings_for_threads
 from torchdismech.integrate.recorded.series import StepKeeper
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.step import solved_step
 from torchdismech.robot.state import Control, State
+from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
 
 __all__ = ["SolvedChunk", "StateStore", "held_values", "of_chunk", "solved_in_chunks"]
@@ -77,73 +78,135 @@ def solved_in_chunks(
 
     If a recording takes the steps of `problem.following`, too, the states are those after the last of these, and the
     report is a `SeveralSteps`. Then each chunk takes all steps before the next chunk begins, so that its memory stays
-    near the processor.
+    near the processor. Once there are recordings for several threads, they share out the chunks.
 
     Parameters
     ----------
-    store : keeps the states after each of several steps, up to one that some robot fails. No chunk takes more of them
-        than those before it did.
+    store : keeps the states after each of several steps, up to one that some robot fails. Chunks that are taken one
+        after the other take no more of them than those before them did.
     """
-    batch, solved_chunks, chunk_solver = BatchTensors(problem.state.batch), [], _ChunkSolver(problem, chunks)
-    takes_following = bool(problem.following) or store is not None  # whether the steps that follow are taken, too
-    for chunk in chunks:
+    solver = _ChunkSolver(problem, chunks, store)
+    for number, chunk in enumerate(chunks):
         if store is not None and not store.common_steps:
             break
-        after, info, solved_chunk = chunk_solver.solve(chunk)
-        kind = solved_chunk.recorded_as
-        # if the first chunk was not recorded, every chunk takes one step only, so that all end at the same time
-        takes_following = takes_following and kind is not None and kind.all_forces
-        if takes_following:
-            assert kind is not None
-            after, info = _followed(kind, problem, chunk, after, info, store)
-        solved_chunks.append(solved_chunk)
-        if store is None and (kind is not None or not chunk.whole):
-            # copy now: the next step overwrites the recording's memory
-            batch.write(chunk, [*after.fields(), *info.tensors()])
-    if batch.tensors:
-        count = len(after.fields())
-        after, info = after.with_fields(batch.tensors[:count]), info.with_tensors(batch.tensors[count:])
-    return after, info, solved_chunks
+        if not solver.recordings and solver.solved_alone(chunk):
+            continue
+        if len(solver.recordings) > 1:
+            solver.solve_by_threads(chunks[number:])
+            break
+        solver.solve(chunk)
+    return solver.results()
 
 
 class _ChunkSolver:
-    """Solves a step chunk by chunk.
+    """Solves a step, and those that follow it, chunk by chunk.
 
-    What is found out about the model for the first chunk holds for all: nothing changes it between two chunks but
-    users' loads. So the recording that took the first chunk is given the others without asking whether the model fits.
+    What is found out about the model for one chunk holds for all: nothing changes it between two chunks but users'
+    loads. So once recordings take one chunk they are given the others without asking whether the model fits.
+
+    Attributes
+    ----------
+    recordings : those that take all chunks from now on, one for each thread; none before it is known that they do.
     """
 
-    def __init__(self, problem: StepProblem, chunks: Sequence[Chunk]):
-        self._problem, self._chunks = problem, chunks
+    def __init__(self, problem: StepProblem, chunks: Sequence[Chunk], store: StateStore | None):
+        self._problem, self._chunks, self._store = problem, chunks, store
+        self.recordings: list[RecordedStep] = []
         self._kind: StepKind | None = None
-        self._inputs_by_chunk: list[Sequence[Tensor | None]] = []  # the recording's inputs for each chunk
+        self._inputs_by_chunk: list[Sequence[Tensor | None]] = []  # the recordings' inputs for each chunk
+        self._informed: list[RecordedStep] = []  # recordings that have the inputs that are the same for all chunks
+        self._batch = BatchTensors(problem.state.batch)
+        self._solved: dict[int, tuple[State, StepInfo, SolvedChunk]] = {}  # by the chunks' numbers
+        self._takes_following = bool(problem.following) or store is not None
 
-    def solve(self, chunk: Chunk) -> tuple[State, StepInfo, SolvedChunk]:
-        """Return the states of a chunk after the step, how it went, and how it was solved."""
-        if self._inputs_by_chunk and self._kind is not None:
-            recording = self._kind.recorded_step
-            recording.start(self._inputs_by_chunk[chunk.number], self._problem.dt)
-            return *recording.finish(self._problem.divisible), SolvedChunk(chunk, self._kind, None)
+    def solved_alone(self, chunk: Chunk) -> bool:
+        """Solve the step of a chunk and return True, unless recordings are found that take this and all later chunks.
+
+        If a recording takes the chunk, it takes the steps that follow, too.
+        """
         chunk_problem = self._problem if chunk.whole else of_chunk(self._problem, chunk)
         with nullcontext() if chunk.whole else chunk_problem.values.in_place():
             kind = kind_of(chunk_problem)
-            after, info, candidates, recorded = _solved(chunk_problem, kind)
-        if recorded and kind is not None and kind.all_forces and not chunk.whole:
-            inputs = kind.inputs(self._problem)
-            self._kind = kind
+            if not chunk.whole and _takes_chunks(kind):
+                self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
+            else:
+                after, info, candidates, recorded = _solved(chunk_problem, kind)
+        if self.recordings and kind is not None:
+            self._kind, inputs = kind, kind.inputs(self._problem)
             self._inputs_by_chunk = split_by_chunks(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
-        return after, info, SolvedChunk(chunk, kind if recorded else None, candidates)
+            return False
+        recorded_as = kind if recorded else None
+        # if this chunk was not recorded, every chunk takes one step only, so that all end at the same time
+        self._takes_following = self._takes_following and recorded_as is not None and recorded_as.all_forces
+        if recorded_as is not None:
+            after, info = self._followed(recorded_as.recorded_step, chunk, after, info, self._controls())
+        self._keep(after, info, SolvedChunk(chunk, recorded_as, candidates))
+        return True
+
+    def solve(self, chunk: Chunk) -> None:
+        """Solve the step of a chunk, and those that follow it, by a recording."""
+        self._replay(self.recordings[0], chunk, self._controls())
+
+    def solve_by_threads(self, chunks: Sequence[Chunk]) -> None:
+        """Solve the step of chunks, and those that follow it, by one thread for each recording."""
+        controls = self._controls()
+        shared_out(lambda recording, chunk: self._replay(recording, chunk, controls), self.recordings, chunks)
+
+    def results(self) -> tuple[State, StepInfo, list[SolvedChunk]]:
+        """Return the states of all robots after the steps, how they went, and how each chunk was solved."""
+        solved = [self._solved[number] for number in sorted(self._solved)]
+        after, info, _ = solved[-1]
+        if self._batch.tensors:
+            count, tensors = len(after.fields()), self._batch.tensors
+            after, info = after.with_fields(tensors[:count]), info.with_tensors(tensors[count:])
+        return after, info, [solved_chunk for _, _, solved_chunk in solved]
+
+    def _controls(self) -> Sequence[Control]:
+        """Return the controls of the step and those that follow it, as many as the next chunk is to take."""
+        if not self._takes_following:
+            return [self._problem.control]
+        count = None if self._store is None else self._store.common_steps
+        return [self._problem.control, *self._problem.following][:count]
+
+    def _replay(self, recording: RecordedStep, chunk: Chunk, controls: Sequence[Control]) -> None:
+        """Let a recording take steps of a chunk with these controls."""
+        recording.start(self._inputs(recording, chunk), self._problem.dt)
+        after, info = recording.finish(self._problem.divisible)
+        after, info = self._followed(recording, chunk, after, info, controls)
+        self._keep(after, info, SolvedChunk(chunk, self._kind, None))
+        if self._kind is not None:
+            self._kind.replayed_steps += len(controls)
+
+    def _inputs(self, recording: RecordedStep, chunk: Chunk) -> Sequence[Tensor | None]:
+        """Return the inputs of a chunk, with those that are the same for all chunks if the recording has none yet."""
+        inputs = self._inputs_by_chunk[chunk.number]
+        if recording in self._informed:
+            return inputs
+        self._informed.append(recording)
+        shared = self._inputs_by_chunk[0]  # which has them
+        return [of_all if own is None else own for own, of_all in zip(inputs, shared, strict=True)]
+
+    def _followed(
+        self, recording: RecordedStep, chunk: Chunk, after: State, info: StepInfo, controls: Sequence[Control]
+    ) -> tuple[State, StepInfo]:
+        """Return the states of a chunk after the steps that follow its first, recorded one, and how all went."""
+        if not self._takes_following:
+            return after, info
+        keeper = None if self._store is None else self._store.of_chunk(chunk)
+        return recording.series.take_remaining(
+            after, info, _of_controls(controls, chunk), self._problem.divisible, keeper
+        )
+
+    def _keep(self, after: State, info: StepInfo, solved: SolvedChunk) -> None:
+        self._solved[solved.chunk.number] = after, info, solved
+        if self._store is None and (solved.recorded_as is not None or not solved.chunk.whole):
+            # copy now: the next step overwrites the recording's memory
+            self._batch.write(solved.chunk, [*after.fields(), *info.tensors()])
 
 
-def _followed(
-    kind: StepKind, problem: StepProblem, chunk: Chunk, after: State, info: StepInfo, store: StateStore | None
-) -> tuple[State, StepInfo]:
-    """Return the states of a chunk after the steps that follow its first, recorded one, and how all went."""
-    controls = [problem.control, *problem.following][: None if store is None else store.common_steps]
-    keeper = None if store is None else store.of_chunk(chunk)
-    return kind.recorded_step.series.take_remaining(
-        after, info, _of_controls(controls, chunk), problem.divisible, keeper
-    )
+def _takes_chunks(kind: StepKind | None) -> TypeGuard[StepKind]:
+    """Return whether a recording takes whole steps of this kind, with all loads, and so any chunk of a batch."""
+    return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:

@@ -36,7 +36,8 @@ MATRICES = 2  # the values of the matrix at an iterate and at the next one
 BYTES_AT_A_TIME = 40e6
 # In steps that are recorded as a whole calls take little time, and fewer robots let the data stay in the second-level
 # cache. Least times of rods of 101 nodes, 256 in all: 134, 127, 131, 155 us a robot-step with 16, 32, 64 and 128 at a
-# time; of 25 nodes, 1024 in all, 41 to 45 with 64 to 512. More threads do not help: each operation is too short.
+# time; of 25 nodes, 1024 in all, 41 to 45 with 64 to 512. Operations are too short for several threads, which take
+# parts of the batch in place of parts of operations: so there have to be as many parts as threads, or more.
 RECORDED_BYTES_AT_A_TIME = 12e6
 FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
 # Robots in a vector of the widest processors; compiled loops take as long for a vector that is not full.
@@ -107,7 +108,8 @@ def evaluation_bytes(model: Robot) -> int:
 def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     """Return how many robots of a batch are best evaluated at a time on a CPU; on a GPU, the whole batch.
 
-    The number grows with torch's threads, which share each operation that is large enough.
+    With more of torch's threads it grows, as they share each operation that is large enough; in recorded steps it
+    falls, as each thread takes other robots.
 
     Parameters
     ----------
@@ -115,14 +117,16 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     """
     if model.device.type != "cpu":
         return batch
-    threads = 1 if recorded else torch.get_num_threads()
-    at_a_time = RECORDED_BYTES_AT_A_TIME if recorded else BYTES_AT_A_TIME
-    best = threads * max(FEWEST, at_a_time / evaluation_bytes(model))
+    threads, of_a_robot = torch.get_num_threads(), evaluation_bytes(model)
+    if recorded:
+        takers, best = threads, max(FEWEST, min(RECORDED_BYTES_AT_A_TIME / of_a_robot, batch / threads))
+    else:
+        takers, best = 1, threads * max(FEWEST, BYTES_AT_A_TIME / of_a_robot)
     if round(batch / best) <= 1:
         return batch
-    # chunks fill vectors, and overlap as little as possible (see `chunks.chunks_of`)
+    # chunks fill vectors, overlap as little as possible (see `chunks.chunks_of`), and keep all threads busy to the end
     sizes = range(VECTOR * round(best / WITHIN / VECTOR), int(best * WITHIN) + 1, VECTOR)
-    return min(sizes, key=lambda size: (-(-batch // size) * size, abs(size - best)))
+    return min(sizes, key=lambda size: (-(-batch // (size * takers)) * size, abs(size - best)))
 
 
 def step_bytes(model: Robot, batch: int) -> int:

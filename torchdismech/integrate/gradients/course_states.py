@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Lock
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,7 @@ class CourseStates:
         self.counts: dict[int, int] = {}  # how many steps each chunk has taken, by its number
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]
         self.infos: StepInfo | None = None
-        self._steps, self._batch = steps, state.batch
+        self._steps, self._batch, self._making = steps, state.batch, Lock()
         torch._foreach_copy_([field[0] for field in self.fields], [field.detach() for field in state.fields()])
 
     @property
@@ -46,10 +48,12 @@ class CourseStates:
 
     def infos_like(self, info: StepInfo) -> StepInfo:
         """Return the tensors for all reports, made at the first call for reports like this one."""
-        if self.infos is None:
-            shape = (self._steps, self._batch)
-            self.infos = info.with_tensors([tensor.new_empty(*shape, *tensor.shape[1:]) for tensor in info.tensors()])
-        return self.infos
+        with self._making:
+            if self.infos is None:
+                shape = (self._steps, self._batch)
+                tensors = [tensor.new_empty(*shape, *tensor.shape[1:]) for tensor in info.tensors()]
+                self.infos = info.with_tensors(tensors)
+            return self.infos
 
 
 class ChunkStates:

@@ -60,12 +60,14 @@ from torchdismech.values import evaluated, every_module
 __all__ = [
     "kind_of",
     "recording_of",
+    "recordings_for_threads",
     "records_eager_steps",
     "records_whole_steps",
 ]
 
 KINDS_KEPT = 8  # kinds of steps of a model: batch sizes, kinds of controls, integrators; each has buffers for a step
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
+STEPS_A_RECORDING = 64  # that replays take of a part of a batch in the time in which one more recording is made
 MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
@@ -123,6 +125,25 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
     recording: RecordedStep | RecordedEvaluations = kind.recording
     recording.start(kind.inputs(problem), problem.dt)
     return recording
+
+
+def recordings_for_threads(kind: StepKind, problem: StepProblem, most: int) -> list[RecordedStep]:
+    """Return the recordings of whole steps of a kind, up to one for each of torch's threads; the first took this step.
+
+    More are made by and by, so that making them never takes longer than the replays so far.
+
+    Parameters
+    ----------
+    problem : a step of the kind, its values in place.
+    most : number of recordings that have something to do.
+    """
+    if not problem.state.q.is_cpu:
+        return [kind.recorded_step]
+    most = min(most, torch.get_num_threads())
+    due = min(most - 1, kind.replayed_steps // STEPS_A_RECORDING)
+    while len(kind.more_recordings) < due and not torch.is_inference_mode_enabled():  # for which see `recording_of`
+        kind.more_recordings.append(RecordedStep(kind, problem))
+    return [kind.recorded_step, *kind.more_recordings[: most - 1]]
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:

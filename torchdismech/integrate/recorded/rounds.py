@@ -257,7 +257,7 @@ class RecordedRounds:
                 torch.where(good, new, static, out=static)
 
     def _recorded_mid_step(self, function: Callable[[], Any], written: Sequence[Tensor]) -> Recording[Any]:
-        with self._static.values.in_place():
+        with self._static.in_model():
             return recorded_mid_step(function, written, self._device, self._static.pool)
 
 

@@ -91,7 +91,7 @@ class StaticProblem:
         state, running = problem.state.with_fields(static[layout.state]), static[layout.running]
         self.load = None if layout.load is None else static[layout.load]
         control = Control.of(dict(zip(kind.controls(problem.control), static[layout.control], strict=True)))
-        self.values = kind.values(static)
+        self.values, self._turn = kind.values(static), kind.turn
         self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
         mechanics = model.mechanics
         without_held_force = _MechanicsWithoutHeldForce(
@@ -99,6 +99,12 @@ class StaticProblem:
         )
         self.mechanics = (mechanics if kind.all_forces else without_held_force).of_robots_in(kind.plane)
         self.pool = memory_pool(model.device)
+
+    @contextmanager
+    def in_model(self) -> Iterator[None]:
+        """Let the model hold the static buffers in the block; other threads with recordings of it wait for that."""
+        with self._turn, self.values.in_place():
+            yield
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Copy the inputs of a step and dt to the static buffers; an input of None stays as in the step before."""

@@ -101,7 +101,7 @@ class RecordedStep:
         self.mechanics, self.pool = self.static.mechanics, self.static.pool
         self.static.give(kind.inputs(problem), problem.dt)
         device = problem.model.device
-        with self.static.values.in_place():  # recording a part runs it, on the results of the parts before it
+        with self.static.in_model():  # recording a part runs it, on the results of the parts before it
             self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
             self._set_up_results = self.set_up.replay()
             self.rounds = RecordedRounds(self._set_up_results, self.static)
@@ -165,7 +165,7 @@ class RecordedStep:
         divisible : see `finish`.
         attempts : number of attempts that rounds have made, the present one included.
         """
-        with self.static.values.in_place():
+        with self.static.in_model():
             root = self._root_without_rounds(divisible, attempts)
             end = self._replayed_end_at(root)
             return self._eager_end(root) if end is None else end

@@ -22,6 +22,7 @@ from torchdismech.integrate.recorded.recordable import is_recordable_force
 from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot
+from torchdismech.system.forks import lock_for_threads
 from torchdismech.values import Place, Values
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ class StepKind:
         several.
     layout : the order of a step's inputs.
     recording : takes the steps; None before it is made.
+    more_recordings : of whole steps, the same as `recording`, for other threads.
+    replayed_steps : how many steps recordings have taken, for a part of a batch each.
+    turn : held while the model holds the static buffers of one of the recordings.
     backward : the backward passes through the steps, by which of the inputs require gradients.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
@@ -93,6 +97,9 @@ class StepKind:
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
+        self.more_recordings: list[RecordedStep] = []
+        self.replayed_steps = 0
+        self.turn = lock_for_threads()
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 

@@ -1,0 +1,201 @@
+"""Parts of a batch by several threads: to the bit what one thread does."""
+
+import functools
+import threading
+
+import pytest
+import torch
+
+from tests.integrate.recordings import LOADS, plates, rods_on_cpu
+from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.rounds import RecordedRounds
+from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.system.workers import shared_out
+from torchdismech.values import per_robot
+
+ROBOTS, AT_A_TIME, STEPS = 21, 4, 12  # six parts; the last has three robots of the one before
+INTEGRATORS = {
+    "euler": functools.partial(ImplicitEuler, 2e-3, chunk=AT_A_TIME),
+    "midpoint": functools.partial(ImplicitMidpoint, 2e-3, chunk=AT_A_TIME),
+    "newmark": functools.partial(Newmark, 2e-3, chunk=AT_A_TIME),
+    "bdf2": functools.partial(BDF2, 2e-3, chunk=AT_A_TIME),
+}
+
+
+@pytest.fixture(autouse=True)
+def recorded_at_once(monkeypatch):
+    """Record the first step of a kind, and as many recordings as there are threads at the next."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+    monkeypatch.setattr(recording, "STEPS_A_RECORDING", 1)
+
+
+@pytest.fixture
+def threads():
+    """Return a function that sets the number of torch's threads; it is as before afterwards."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Return the threads that began steps by recordings."""
+    found, start = set(), RecordedStep.start
+
+    def noted(self, *given):
+        found.add(threading.get_ident())
+        start(self, *given)
+
+    monkeypatch.setattr(RecordedStep, "start", noted)
+    return found
+
+
+def moving(model, integrator):
+    """Return a state in motion, no two robots of which move alike."""
+    velocity = torch.randn(ROBOTS, model.n_dofs, dtype=model.dtype, generator=torch.Generator().manual_seed(1)) * 0.1
+    return integrator.started(model.initial_state(ROBOTS, velocity=model.free * velocity))
+
+
+def by(threads, count, model, integrator, run):
+    """Return what a run gives on `count` threads."""
+    threads(count)
+    return run(model, integrator, moving(model, integrator))
+
+
+def singly(model, integrator, state):
+    """Return the fields of the states after some single steps, and whether the robots converged in each."""
+    told = []
+    for _ in range(STEPS):
+        state, info = integrator.step(model, state)
+        told.append(info.converged)
+    return [*state.fields(), *told, info.residual, info.iterations]
+
+
+def together(model, integrator, state, control=None):
+    """Return the fields of the states after some steps that are taken at once, and how they went."""
+    state, info = integrator.steps(model, state, 2, control and control[:2])
+    state, info = integrator.steps(model, state, STEPS, control and control[2:])
+    return [*state.fields(), info.status, info.residual, info.iterations]
+
+
+RUNS = {"single steps": singly, "many at once": together}
+MODELS = {
+    "rods": lambda: rods_on_cpu(ROBOTS),
+    "rough floor": lambda: rods_on_cpu(ROBOTS, LOADS["rough floor"]()),
+    "box": lambda: rods_on_cpu(ROBOTS, LOADS["box"]()),
+    "drag": lambda: rods_on_cpu(ROBOTS, LOADS["resistive"]()),
+    "plates": lambda: plates(LOADS["viscous"]()),
+}
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_take_the_same_steps(name, run, threads, seen):
+    """Several threads take part, and every bit is the same."""
+    one, two = (by(threads, count, MODELS[name](), INTEGRATORS["euler"](), RUNS[run]) for count in (1, 3))
+    assert all(map(torch.equal, one, two))
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("scheme", ["midpoint", "newmark", "bdf2"])
+def test_every_integrator(scheme, threads, seen):
+    """Rules with a history, and with forces in the middle of a step."""
+    one, two = (by(threads, count, rods_on_cpu(ROBOTS), INTEGRATORS[scheme](), together) for count in (1, 2))
+    assert all(map(torch.equal, one, two))
+    assert len(seen) > 1
+
+
+def test_controls_of_each_step(threads):
+    """Each part has its robots' rows of the controls."""
+    force = torch.randn(STEPS + 2, ROBOTS, rods_on_cpu(1).n_dofs, dtype=torch.float64) * 1e-3
+    run = functools.partial(together, control=[Control(force=own) for own in force])
+    one, two = (by(threads, count, rods_on_cpu(ROBOTS), INTEGRATORS["euler"](), run) for count in (1, 3))
+    assert all(map(torch.equal, one, two))
+
+
+@pytest.mark.parametrize("substeps", [0, 4])
+def test_steps_that_leave_their_recordings(substeps, threads, monkeypatch):
+    """Too few iterations for the fastest robots: searches go on in Python, and some robots fail."""
+    lost, outcome = [], RecordedRounds.replay
+    monkeypatch.setattr(RecordedRounds, "replay", lambda self, *first: lost.append(outcome(self, *first)) or lost[-1])
+    integrator = functools.partial(ImplicitEuler, 0.05, chunk=AT_A_TIME, max_iterations=4, max_substeps=substeps)
+
+    def run(model, stepper, state):
+        state = state.replace(velocity=state.velocity * torch.linspace(0, 300, ROBOTS, dtype=model.dtype)[:, None])
+        return together(model, stepper, state)
+
+    one, two = (by(threads, count, rods_on_cpu(ROBOTS), integrator(), run) for count in (1, 3))
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(one, two, strict=True))
+    assert len({own.name for own in lost}) > 1 and (substeps or one[-3].any())
+
+
+def test_values_of_single_robots_follow_them(threads):
+    """A recording of another thread has the constants of the robots that it is given, and those that all share."""
+
+    def run(model, integrator, state):
+        state, _ = integrator.steps(model, state, STEPS)
+        with torch.no_grad():
+            model.terms[0].stencil.rest_length.mul_(1.01)  # of all robots
+            next(iter(per_robot(model).tensors.values())).mul_(1.5)  # of each
+        return together(model, integrator, state)
+
+    one, two = (by(threads, count, rods_on_cpu(ROBOTS), INTEGRATORS["euler"](), run) for count in (1, 3))
+    assert all(map(torch.equal, one, two))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_without_gradients(mode, threads, seen):
+    """Threads have the caller's mode, in which no recordings are made if it is inference mode."""
+    model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
+    one = by(threads, 1, model, integrator, together)
+    by(threads, 3, model, integrator, singly)  # recordings are made outside of inference mode
+    with mode():
+        two = by(threads, 3, model, integrator, together)
+    three = by(threads, 3, model, integrator, together)
+    assert all(map(torch.equal, one, two)) and all(map(torch.equal, one, three))
+    assert len(seen) > 1
+
+
+def test_rollouts(threads):
+    """Frames and the last state are the same."""
+    model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
+    one, two = (
+        by(threads, count, model, integrator, lambda *given: rollout(given[0], given[2], given[1], 30, every=5))
+        for count in (1, 3)
+    )
+    assert torch.equal(one.positions, two.positions) and torch.equal(one.state.velocity, two.state.velocity)
+
+
+def test_recordings_are_made_by_and_by(threads, monkeypatch):
+    """There is one more recording for so many steps that others took."""
+    monkeypatch.setattr(recording, "STEPS_A_RECORDING", 10)
+    threads(3)
+    model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
+    state, counts = moving(model, integrator), []
+    for _ in range(7):
+        state, _ = integrator.step(model, state)
+        counts.append(len(model.recordings[0].more_recordings))
+    assert counts == [0, 0, 1, 1, 2, 2, 2]  # 5 steps of parts in the first step, 6 in each later one
+
+
+def test_an_error_of_a_thread_is_raised():
+    """No further piece is begun after it."""
+    done, both = [], threading.Barrier(2, timeout=60)
+
+    def work(tool, piece):
+        if len(done) < 2:
+            done.append(tool)
+            both.wait()
+        if tool == "b":
+            raise ValueError(f"piece {piece}")
+
+    with pytest.raises(ValueError, match="piece"):
+        shared_out(work, ["a", "b"], range(1000))
+    assert sorted(done) == ["a", "b"]
+
+
+def test_an_index_error_of_the_work_is_raised():
+    """It is not taken for the end of the pieces."""
+    with pytest.raises(IndexError, match="range"):
+        shared_out(lambda rows, place: rows[place], [["own"]], [1])

@@ -1,0 +1,71 @@
+"""Work that is shared out among threads, each of which takes the next piece as soon as it is done with one.
+
+Threads gain where pieces spend their time in compiled code, during which other threads may use Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
+from typing import TypeVar
+
+import torch
+
+__all__ = ["shared_out"]
+
+Tool = TypeVar("Tool")
+Piece = TypeVar("Piece")
+
+
+def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], pieces: Iterable[Piece]) -> None:
+    """Call work(tool, piece) for all pieces, on one thread for each tool; the calling thread has the first.
+
+    No gradients are recorded on these threads. If a call raises an error, no further piece is begun, and the error is
+    raised here once no thread works any more.
+    """
+    waiting = deque(pieces)
+
+    def take_pieces(tool: Tool) -> None:
+        try:
+            for piece in _taken_from(waiting):
+                work(tool, piece)
+        except BaseException:
+            waiting.clear()
+            raise
+
+    inference = torch.is_inference_mode_enabled()
+
+    def take_pieces_as_caller(tool: Tool) -> None:
+        with torch.inference_mode(inference), torch.no_grad():
+            take_pieces(tool)
+
+    others = [_pool(len(tools) - 1).submit(take_pieces_as_caller, tool) for tool in tools[1:]]
+    try:
+        with torch.no_grad():
+            take_pieces(tools[0])
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:
+    """Yield the pieces that are left, some of which other threads take."""
+    while True:
+        try:
+            piece = waiting.popleft()
+        except IndexError:
+            return
+        yield piece
+
+
+@lru_cache(None)
+def _pool(count: int) -> ThreadPoolExecutor:
+    """Return that many threads, which sleep until they are given work."""
+    return ThreadPoolExecutor(max(1, count), thread_name_prefix="torchdismech")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has no thread but the one that forked
