@@ -8,7 +8,7 @@ import torch
 
 from tests.integrate.recordings import LOADS, plates, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout
-from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded import for_threads, recording
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.system.workers import shared_out
@@ -27,7 +27,7 @@ INTEGRATORS = {
 def recorded_at_once(monkeypatch):
     """Record the first step of a kind, and as many recordings as there are threads at the next."""
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
-    monkeypatch.setattr(recording, "STEPS_A_RECORDING", 1)
+    monkeypatch.setattr(for_threads, "STEPS_A_RECORDING", 1)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_rollouts(threads):
 
 def test_recordings_are_made_by_and_by(threads, monkeypatch):
     """There is one more recording for so many steps that others took."""
-    monkeypatch.setattr(recording, "STEPS_A_RECORDING", 10)
+    monkeypatch.setattr(for_threads, "STEPS_A_RECORDING", 10)
     threads(3)
     model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
     state, counts = moving(model, integrator), []

@@ -17,7 +17,7 @@ from torchdismech.native import compiled_source, in_threads
 
 __all__ = ["Loop"]
 
-OPERATIONS_A_THREAD = 2_000_000  # least number of operations for each thread, about 1 ms
+OPERATIONS_A_THREAD = 15_000_000  # least number of operations for each thread, about 1 ms
 LAYOUTS = 256  # number of layouts (shapes and strides) of a program's tensors that are cached
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from torchdismech.native.availability import LookedForOnce, Unavailable, refuse_
 from torchdismech.native.build import built
 from torchdismech.native.signatures import declare
 from torchdismech.native.taping import taped
+from torchdismech.system.workers import shared_out
 
 __all__ = ["SLOWER", "Library", "address", "compiled_source", "function_of", "in_threads", "library"]
 
@@ -127,8 +128,11 @@ def in_threads(
 def _divided(function: Callable, parts: int, threads: int) -> None:
     """Call function(first, last) for all parts by `threads` threads."""
     ends = [parts * k // threads for k in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:  # ctypes releases the interpreter lock during a call
-        list(pool.map(function, ends[:-1], ends[1:]))
+    shared_out(_called, [function] * threads, [*pairwise(ends)])  # ctypes releases the interpreter lock during a call
+
+
+def _called(function: Callable, ends: tuple[int, int]) -> None:
+    function(*ends)
 
 
 def address(argument: Tensor | np.ndarray | float | None) -> float | None:

@@ -6,6 +6,7 @@ Threads gain where pieces spend their time in compiled code, during which other 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -20,21 +21,33 @@ Tool = TypeVar("Tool")
 Piece = TypeVar("Piece")
 
 
+class _Here(threading.local):
+    """Whether this thread takes pieces now."""
+
+    within = False
+
+
+_here = _Here()
+
+
 def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], pieces: Iterable[Piece]) -> None:
     """Call work(tool, piece) for all pieces, on one thread for each tool; the calling thread has the first.
 
     No gradients are recorded on these threads. If a call raises an error, no further piece is begun, and the error is
-    raised here once no thread works any more.
+    raised here once no thread works any more. Work that is shared out within such work stays on one thread.
     """
     waiting = deque(pieces)
 
     def take_pieces(tool: Tool) -> None:
+        outer, _here.within = _here.within, True
         try:
             for piece in _taken_from(waiting):
                 work(tool, piece)
         except BaseException:
             waiting.clear()
             raise
+        finally:
+            _here.within = outer
 
     inference = torch.is_inference_mode_enabled()
 
@@ -42,7 +55,9 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
         with torch.inference_mode(inference), torch.no_grad():
             take_pieces(tool)
 
-    others = [_pool(len(tools) - 1).submit(take_pieces_as_caller, tool) for tool in tools[1:]]
+    others = []
+    if len(tools) > 1 and not _here.within:
+        others = [_pool(len(tools) - 1).submit(take_pieces_as_caller, tool) for tool in tools[1:]]
     try:
         with torch.no_grad():
             take_pieces(tools[0])
@@ -65,7 +80,7 @@ def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:
 @lru_cache(None)
 def _pool(count: int) -> ThreadPoolExecutor:
     """Return that many threads, which sleep until they are given work."""
-    return ThreadPoolExecutor(max(1, count), thread_name_prefix="torchdismech")
+    return ThreadPoolExecutor(count, thread_name_prefix="torchdismech")
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has no thread but the one that forked

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import chunks_of
-from torchdismech.integrate.forward import held_values, of_chunk, solved_in_chunks
+from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks
+from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
 from torchdismech.integrate.gradients.course_states import CourseStates
@@ -25,9 +26,14 @@ from torchdismech.integrate.gradients.refusals import refuse_changed_model, refu
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
+from torchdismech.integrate.recorded.gradients import fits_now
+from torchdismech.integrate.recorded.gradients_in_turn import adjoints_for_threads
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import Control, State
+from torchdismech.system.workers import shared_out
 
 __all__ = ["Course", "course_of", "can_begin_course"]
 
@@ -140,20 +146,90 @@ class _Course(torch.autograd.Function):
             saved[tensor_count + count :],
         )
         needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
-        axes = [*[0] * count, *recipe.axes_of_values]
-        by_q, by_velocity, *by_last = gradients
-        sums, fitting = Sums(needed, axes), None
-        for solved in recipe.chunks:
-            chunk = solved.chunk
-            chunk_backward = ChunkBackward(recipe, solved, fitting, states, controls, needed[count:])
-            by_steps = {
-                name: chunk.zero_where_repeated(gradient, axis=1)
-                for name, gradient in (("q", by_q), ("velocity", by_velocity))
-                if gradient is not None
-            }
-            last = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in by_last]
-            by_state, by_values = chunk_backward.pulled_back(by_steps, last)
-            by_needed_state = [g for g, (_, need) in zip(by_state, needed, strict=False) if need]
-            sums.add(chunk, [*by_needed_state, *by_values])
-            fitting = chunk_backward.fitting
+        return _CourseGradients(recipe, needed, states, controls, gradients).summed()
+
+
+class _CourseGradients:
+    """The gradients of a course, found for one chunk of the batch after the other, or for several by as many threads.
+
+    Parameters
+    ----------
+    needed : the tensors of the state before the steps and of the model, and whether each needs a gradient.
+    states : the states' fields (T + 1, B, ...).
+    controls : the controls' tensors (B, ...), those of the first step first.
+    gradients : by q and velocity (T, B, n) after the steps, and by the fields of the state after the last.
+    """
+
+    def __init__(
+        self,
+        recipe: StepRecipe,
+        needed: Needed,
+        states: Sequence[Tensor],
+        controls: Sequence[Tensor],
+        gradients: Sequence[Tensor | None],
+    ):
+        self._recipe, self._needed, self._states, self._controls = recipe, needed, states, controls
+        by_q, by_velocity, *self._by_last = gradients
+        self._by_steps = {name: g for name, g in (("q", by_q), ("velocity", by_velocity)) if g is not None}
+        self._fitting = self._fitting_kind()
+
+    def summed(self) -> list[Tensor | None]:
+        """Return the gradients by the state before the steps and the model's tensors, None for those that need none."""
+        sums = Sums(self._needed, [*[0] * self._recipe.n_state, *self._recipe.axes_of_values])
+        chunks = self._recipe.chunks
+        for number, solved in enumerate(chunks):
+            recordings = self._recordings(len(chunks) - number)
+            if len(recordings) > 1:
+                rest = chunks[number:]
+                for solved, gradients in zip(rest, self._by_threads(recordings, rest), strict=True):
+                    sums.add(solved.chunk, gradients)
+                break
+            sums.add(solved.chunk, self._of_chunk(solved))
         return sums.gradients()
+
+    def _of_chunk(self, solved: SolvedChunk, recording: RecordedAdjoint | None = None) -> list[Tensor | None]:
+        """Return the gradients of a chunk by the tensors that need one; a recording's next chunk overwrites them."""
+        chunk, values = solved.chunk, self._needed[self._recipe.n_state :]
+        backward = ChunkBackward(self._recipe, solved, self._fitting, self._states, self._controls, values, recording)
+        by_steps = {name: chunk.zero_where_repeated(gradient, axis=1) for name, gradient in self._by_steps.items()}
+        last = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in self._by_last]
+        by_state, by_values = backward.pulled_back(by_steps, last)
+        self._fitting = backward.fitting
+        return [*[g for g, (_, need) in zip(by_state, self._needed, strict=False) if need], *by_values]
+
+    def _by_threads(self, recordings: Sequence[RecordedAdjoint], chunks: Sequence[SolvedChunk]) -> list[Gradients]:
+        """Return the gradients of chunks as `_of_chunk` does, found by one thread for each recording."""
+        found: dict[int, Gradients] = {}
+
+        def find(recording: RecordedAdjoint, solved: SolvedChunk) -> None:
+            gradients = self._of_chunk(solved, recording)
+            found[solved.chunk.number] = tuple(None if g is None else g.clone() for g in gradients)
+
+        shared_out(find, recordings, chunks)
+        return [found[solved.chunk.number] for solved in chunks]
+
+    def _fitting_kind(self) -> StepKind | None:
+        """Return the kind of all chunks' steps if the model still fits it, for threads to share out the chunks."""
+        first, *others = self._recipe.chunks
+        kind = first.recorded_as
+        if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
+            return None
+        recipe = self._recipe.of_chunk(first, None)
+        axes = [*[0] * recipe.n_own, *recipe.axes_of_values]
+        tensors = [tensor for tensor, _ in self._of_first_step()]
+        leaves = [first.chunk.of(tensor, axis).detach() for tensor, axis in zip(tensors, axes, strict=True)]
+        with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
+            return kind if fits_now(recipe, kind, leaves) else None
+
+    def _recordings(self, parts: int) -> list[RecordedAdjoint]:
+        """Return recordings that differentiate steps of this many chunks side by side; none where there are none."""
+        if self._fitting is None:
+            return []
+        return adjoints_for_threads(self._recipe, self._fitting, self._of_first_step(), parts)
+
+    def _of_first_step(self) -> Needed:
+        """Return the tensors that the first step depends on, and whether a backward pass finds gradients by them."""
+        recipe = self._recipe
+        state: Needed = [(field[0], k != recipe.time_index) for k, field in enumerate(self._states)]
+        control: Needed = [(tensor, False) for tensor in self._controls[: len(recipe.controls)]]
+        return [*state, *control, *self._needed[recipe.n_state :]]

@@ -9,6 +9,7 @@ recordings where there are some; then a compiled loop goes on alone (`native/ste
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.gradient import solved_gradients
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
+from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.gradients_in_turn import RecordedSteps
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.availability import Unavailable
@@ -45,6 +47,7 @@ class ChunkBackward:
     kept : the states' fields (T + 1, B, ...) of all robots.
     controls : the controls' tensors (B, ...) of all robots, those of the first step first.
     values : the model's tensors that the steps depend on, and whether each needs a gradient.
+    recording : of a step's backward pass, for this thread; None: the first that serves.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class ChunkBackward:
         kept: Sequence[Tensor],
         controls: Sequence[Tensor],
         values: Needed,
+        recording: RecordedAdjoint | None = None,
     ):
         chunk, per_step = solved.chunk, len(recipe.controls)
         self._recipe = recipe.of_chunk(solved, fitting)
@@ -64,6 +68,7 @@ class ChunkBackward:
         self._values: Needed = [
             (chunk.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
+        self._recording = recording
         self._recorded: RecordedSteps | None = None
 
     @property
@@ -99,6 +104,8 @@ class ChunkBackward:
             by_state, by_values = by_inputs[: recipe.n_state - 1], by_inputs[recipe.n_state - 1 :]
             gradients = self._with_time(by_state)
             totals = [_added_in_place(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
+        if self._recorded is not None:
+            self._recorded.count(len(self._controls))
         return gradients, totals
 
     def _loop(self, loss_gradients: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
@@ -140,13 +147,14 @@ class ChunkBackward:
         needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
         needed += [(tensor, False) for tensor in control]
         if self._recorded is None:
-            self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values])
+            self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values], self._recording)
         by_inputs = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
         if by_inputs is None:
             if self._recorded is not None:  # it has overwritten the gradients that came from the step after
                 gradients = [*self._recorded.given_gradients()]
             all_rows = q.new_ones(len(q), dtype=torch.bool)
-            by_inputs = solved_gradients(recipe, [*needed, *self._values], q, all_rows, True, gradients)
+            with nullcontext() if recipe.fitting is None else recipe.fitting.turn:
+                by_inputs = solved_gradients(recipe, [*needed, *self._values], q, all_rows, True, gradients)
         return by_inputs
 
     def _with_time(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradien
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.buffers import StaticBuffers
-from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.graphs import Recording, memory_pool, recorded
 from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop
 from torchdismech.native.tape import Tape
 from torchdismech.values import Values
@@ -56,6 +56,7 @@ class RecordedAdjoint:
     q : (B, n) at its root.
     gradients : by the fields of the state after it; None for fields whose gradients are zero in all steps that this is
         for.
+    pool : memory for intermediate results; None: that of the recorded step.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class RecordedAdjoint:
         inputs: Sequence[Tensor],
         q: Tensor,
         gradients: Sequence[Tensor | None],
+        pool: Any = None,
     ) -> None:
         self._kind, self._layout = kind, kind.layout
+        self._pool = kind.recorded_step.pool if pool is None else pool
         self._requires = [tensor.requires_grad for tensor in inputs]
         self._left_out = [gradient is None for gradient in gradients]
         # places of q and of the first gradient among the buffers
@@ -86,7 +89,8 @@ class RecordedAdjoint:
         )
         self._singular: Tensor | None = None
         self._give(recipe.dt, buffers)
-        self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, kind.recorded_step.pool)
+        with kind.turn:
+            self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, self._pool)
         # derivatives do not read an input in which residual and state are linear
         self._buffers.read_by(self._tape.reads)
         by_state = self._by_inputs(self._tape.outputs.gradients)[self._layout.state]
@@ -129,8 +133,16 @@ class RecordedAdjoint:
             leaves = [t.detach().requires_grad_(require) for t, require in zip(inputs, self._requires, strict=True)]
             gradients_and_unreached = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
             reached_gradients = [None if unreached else gradient for gradient, unreached in gradients_and_unreached]
-            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, leaves, q, reached_gradients)
+            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, leaves, q, reached_gradients, self._pool)
         return self._without_zeros
+
+    def another(self) -> RecordedAdjoint:
+        """Return a recording of the same backward pass on memory of its own, for another thread."""
+        leaves = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
+        given = zip(self._static[self._first_gradient :], self._left_out, strict=True)
+        gradients = [None if left_out else gradient for gradient, left_out in given]
+        pool = memory_pool(self._dt.device)
+        return RecordedAdjoint(self._kind, self._recipe, leaves, self._static[self._q], gradients, pool)
 
     # ---- gradients by the state after a step, and from step to step --------------------------------------------------
 

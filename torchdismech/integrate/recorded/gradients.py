@@ -29,7 +29,7 @@ from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 
-__all__ = ["recorded_gradients"]
+__all__ = ["fits_now", "recorded_gradients"]
 
 # Backward passes of a kind before they are recorded: on a CPU a recording takes about as long as these; on a GPU users'
 # derivatives are compared with autograd's in these, and without users' code the first one is recorded.
@@ -60,11 +60,7 @@ def recorded_gradients(
         return None
     problem = recipe.problem(leaves)
     if recipe.fitting is not kind:
-        snapshot = recipe.snapshot if recipe.unchanged else None
-        values = recipe.places.with_tensors(leaves[recipe.n_own :])
-        # gradients do not use how robots lie in a plane, so any plane fits
-        problem_now = problem.replace(values=values, snapshot=snapshot, plane=kind.plane)
-        if not kind.fits(problem_now) or any(map(kind.captures, recipe.places.tensors)):
+        if not fits_now(recipe, kind, leaves):
             return None
         # users' loads run outside of the recording and may change the model
         recipe.fitting = kind if kind.all_forces else None
@@ -81,6 +77,15 @@ def recorded_gradients(
     recording = recording.without_zeros(inputs, q, gradients)
     by_inputs = recording.replayed(recipe.dt, [*inputs, q, *recording.gradients_read(gradients)], accepted)
     return None if by_inputs is None else _gradients_by_wanted(inputs, by_inputs, wanted)
+
+
+def fits_now(recipe: StepRecipe, kind: StepKind, leaves: Sequence[Tensor]) -> bool:
+    """Return whether a kind of steps still fits the model, in which those of the leaves that are the model's stand."""
+    snapshot = recipe.snapshot if recipe.unchanged else None
+    values = recipe.places.with_tensors(leaves[recipe.n_own :])
+    # gradients do not use how robots lie in a plane, so any plane fits
+    problem_now = recipe.problem(leaves).replace(values=values, snapshot=snapshot, plane=kind.plane)
+    return kind.fits(problem_now) and not any(map(kind.captures, recipe.places.tensors))
 
 
 def _recording_for(

@@ -1,4 +1,4 @@
-"""Gradients of many chunks of a step, or of many steps from the last to the first, by a recording that exists already.
+"""Gradients of many chunks of a step, or of many steps from the last to the first, by recordings of a first one.
 
 A step alone is in `gradients.py`, which also makes the recordings.
 """
@@ -15,10 +15,11 @@ from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.step_kind import StepKind
+from torchdismech.integrate.recorded.for_threads import missing_recordings, used_recordings
+from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.native.step_loop import PerStep, StepLoop
 
-__all__ = ["RecordedChunks", "RecordedSteps"]
+__all__ = ["RecordedChunks", "RecordedSteps", "adjoints_for_threads"]
 
 
 class RecordedChunks:
@@ -66,7 +67,8 @@ class RecordedChunks:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step.
         """
-        recording, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
+        passes, places = (None, []) if kind is None else _passes_for(recipe, kind, needed)
+        recording = None if passes is None else passes.recording
         if kind is None or recording is None:
             return None
         inputs = _inputs(recipe, kind, needed)
@@ -97,6 +99,7 @@ class RecordedSteps:
     Parameters
     ----------
     kind : of the steps.
+    passes : counts them.
     recording : of the backward pass of a step.
     running : (B,) the robots that were stepped.
     model_tensors : the model's tensors among the inputs of the step.
@@ -106,31 +109,42 @@ class RecordedSteps:
     def __init__(
         self,
         kind: StepKind,
+        passes: BackwardPasses,
         recording: RecordedAdjoint,
         dt: float | Tensor,
         running: Tensor,
         model_tensors: Sequence[Tensor],
         places: Sequence[int | None],
     ) -> None:
-        self._layout, self._recording, self._dt = kind.layout, recording, dt
+        self._layout, self._passes, self._recording, self._dt = kind.layout, passes, recording, dt
         self._running, self._model_tensors, self._places = running, model_tensors, places
         self._last: RecordedAdjoint | None = None
 
     @classmethod
     def of(
-        cls, recipe: StepRecipe, kind: StepKind | None, needed: Sequence[tuple[Tensor, bool]]
+        cls,
+        recipe: StepRecipe,
+        kind: StepKind | None,
+        needed: Sequence[tuple[Tensor, bool]],
+        recording: RecordedAdjoint | None = None,
     ) -> RecordedSteps | None:
         """Return the steps whose model is known to fit a kind; None if no recording differentiates them.
 
         Parameters
         ----------
         needed : the tensors that one of the steps depends on, and whether each needs a gradient.
+        recording : the one to use, one of `adjoints_for_threads`; None: the first.
         """
-        recording, places = (None, []) if kind is None else _recorded_for(recipe, kind, needed)
-        if kind is None or recording is None:
+        passes, places = (None, []) if kind is None else _passes_for(recipe, kind, needed)
+        if kind is None or passes is None or passes.recording is None:
             return None
         inputs = _inputs(recipe, kind, needed)
-        return cls(kind, recording, recipe.dt, recipe.running, inputs[kind.layout.model], places)
+        own = passes.recording if recording is None else recording
+        return cls(kind, passes, own, recipe.dt, recipe.running, inputs[kind.layout.model], places)
+
+    def count(self, steps: int) -> None:
+        """Note how many steps were differentiated."""
+        self._passes.replayed_steps += steps
 
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
@@ -201,10 +215,29 @@ class RecordedSteps:
         return tuple(None if place is None else by_inputs[place] for place in self._places)
 
 
-def _recorded_for(
+def adjoints_for_threads(
+    recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]], parts: int
+) -> list[RecordedAdjoint]:
+    """Return the recordings of the backward pass of steps, up to one for each of torch's threads; none if none serves.
+
+    Parameters
+    ----------
+    needed : the tensors that one of the steps depends on, and whether each needs a gradient.
+    parts : number of parts of the batch that are still to be differentiated.
+    """
+    passes, _ = _passes_for(recipe, kind, needed)
+    if passes is None or passes.recording is None:
+        return []
+    q, _ = needed[0]
+    for _ in range(missing_recordings(passes, q, parts)):
+        passes.more_recordings.append(passes.recording.another())
+    return [passes.recording, *passes.more_recordings[: used_recordings(q, parts) - 1]]
+
+
+def _passes_for(
     recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]
-) -> tuple[RecordedAdjoint | None, list[int | None]]:
-    """Return the recorded backward pass for these needs, or None, and the place among its inputs of each needed tensor.
+) -> tuple[BackwardPasses | None, list[int | None]]:
+    """Return the backward passes for these needs, or None, and the place among their inputs of each needed tensor.
 
     Tensors that are none of its inputs have None for a place.
     """
@@ -217,13 +250,12 @@ def _recorded_for(
         *map(number_of.get, kind.movable_places),
     ]
     passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
-    recording = None if passes is None else passes.recording
     place_in_inputs = {k: place for place, k in enumerate(order)}
-    return recording, [place_in_inputs.get(k) for k, (_, need) in enumerate(needed) if need]
+    return passes, [place_in_inputs.get(k) for k, (_, need) in enumerate(needed) if need]
 
 
 def _inputs(recipe: StepRecipe, kind: StepKind, needed: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
     """Return the inputs of a kind's recordings for a step that depends on these tensors."""
     tensors = [tensor for tensor, _ in needed]
-    with torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
+    with kind.turn, torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
         return kind.inputs(recipe.problem(tensors))

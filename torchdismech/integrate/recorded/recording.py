@@ -39,6 +39,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.integrate.problem import Method, StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+from torchdismech.integrate.recorded.for_threads import missing_recordings, used_recordings
 from torchdismech.integrate.recorded.recordable import (
     declared,
     has_own_terms,
@@ -67,7 +68,6 @@ __all__ = [
 
 KINDS_KEPT = 8  # kinds of steps of a model: batch sizes, kinds of controls, integrators; each has buffers for a step
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
-STEPS_A_RECORDING = 64  # that replays take of a part of a batch in the time in which one more recording is made
 MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
@@ -127,23 +127,17 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
     return recording
 
 
-def recordings_for_threads(kind: StepKind, problem: StepProblem, most: int) -> list[RecordedStep]:
-    """Return the recordings of whole steps of a kind, up to one for each of torch's threads; the first took this step.
-
-    More are made by and by, so that making them never takes longer than the replays so far.
+def recordings_for_threads(kind: StepKind, problem: StepProblem, parts: int) -> list[RecordedStep]:
+    """Return the recordings of whole steps of a kind, up to one for each of torch's threads.
 
     Parameters
     ----------
     problem : a step of the kind, its values in place.
-    most : number of recordings that have something to do.
+    parts : number of parts of the batch that are still to be stepped.
     """
-    if not problem.state.q.is_cpu:
-        return [kind.recorded_step]
-    most = min(most, torch.get_num_threads())
-    due = min(most - 1, kind.replayed_steps // STEPS_A_RECORDING)
-    while len(kind.more_recordings) < due and not torch.is_inference_mode_enabled():  # for which see `recording_of`
+    for _ in range(missing_recordings(kind, problem.state.q, parts)):
         kind.more_recordings.append(RecordedStep(kind, problem))
-    return [kind.recorded_step, *kind.more_recordings[: most - 1]]
+    return [kind.recorded_step, *kind.more_recordings[: used_recordings(problem.state.q, parts) - 1]]
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:

@@ -10,7 +10,7 @@ something in it changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
@@ -46,10 +46,14 @@ class BackwardPasses:
     ----------
     count : how many there were.
     recording : the recording that takes them; None before it is made.
+    more_recordings : the same as `recording`, for other threads.
+    replayed_steps : how many steps recordings have gone back through, for a part of a batch each.
     """
 
     count: int = 0
     recording: RecordedAdjoint | None = None
+    more_recordings: list[RecordedAdjoint] = field(default_factory=list)
+    replayed_steps: int = 0
 
 
 class StepKind:
@@ -74,7 +78,7 @@ class StepKind:
     recording : takes the steps; None before it is made.
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
-    turn : held while the model holds the static buffers of one of the recordings.
+    turn : held by a thread while it has other tensors in the places of the model's, where others may want to.
     backward : the backward passes through the steps, by which of the inputs require gradients.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.

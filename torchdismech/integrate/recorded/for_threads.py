@@ -1,0 +1,37 @@
+"""How many recordings of the same steps there are, so that several threads can take parts of a batch side by side."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Replayed", "missing_recordings", "used_recordings"]
+
+# Steps of a part of a batch that replays take in the time in which one more recording is made. So more are made by and
+# by: making them never takes longer than the replays so far.
+STEPS_A_RECORDING = 64
+
+
+class Replayed(Protocol):
+    """Steps, or backward passes, that several recordings take: the first one, and more for other threads."""
+
+    more_recordings: list[Any]
+    replayed_steps: int
+
+
+def used_recordings(q: Tensor, parts: int) -> int:
+    """Return how many recordings steps of a batch use, in so many parts of robots like those at q (B, n)."""
+    return min(parts, torch.get_num_threads()) if q.is_cpu else 1
+
+
+def missing_recordings(replayed: Replayed, q: Tensor, parts: int) -> int:
+    """Return how many recordings are to be made now, beside those that there are; none in inference mode.
+
+    Tensors that are made in inference mode could not be written to outside of it.
+    """
+    if torch.is_inference_mode_enabled():
+        return 0
+    due = min(used_recordings(q, parts) - 1, replayed.replayed_steps // STEPS_A_RECORDING)
+    return max(0, due - len(replayed.more_recordings))
