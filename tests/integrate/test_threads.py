@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from tests.integrate.recordings import LOADS, plates, rods_on_cpu
-from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout
+from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout, trainable, unroll
 from torchdismech.integrate.recorded import for_threads, recording
+from torchdismech.integrate.recorded import gradients as recorded_gradients
+from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.system.workers import shared_out
@@ -165,6 +167,82 @@ def test_rollouts(threads):
         for count in (1, 3)
     )
     assert torch.equal(one.positions, two.positions) and torch.equal(one.state.velocity, two.state.velocity)
+
+
+@pytest.fixture
+def seen_backward(monkeypatch):
+    """Return the threads that went back through steps by recordings."""
+    found, replayed = set(), RecordedAdjoint.replayed
+
+    def noted(self, *given):
+        found.add(threading.get_ident())
+        return replayed(self, *given)
+
+    monkeypatch.setattr(RecordedAdjoint, "replayed", noted)
+    return found
+
+
+def trained_rods(load=None):
+    """Return rods with a stiffness that all robots share, one of each robot, and their trained factors."""
+    model = rods_on_cpu(ROBOTS, load)
+    factors = trainable.scaled(model, ["bend_twist.EI1", "stretch.EA"])
+    each = torch.linspace(0.9, 1.1, ROBOTS, dtype=torch.float64)[:, None].requires_grad_()
+    return model, [*factors.parameters(), each]
+
+
+def gradients_of_single_steps(model, integrator, state, trained):
+    """Return gradients through steps that are a node of autograd each."""
+    start = state.replace(velocity=trained[-1] * state.velocity)
+    for _ in range(4):
+        start, _ = integrator.step(model, start)
+    return torch.autograd.grad((start.q.square().sum(1) * torch.arange(ROBOTS)).sum(), trained)
+
+
+def gradients_of_a_course(model, integrator, state, trained):
+    """Return gradients through many steps that are one node, with a loss of all of them."""
+    run = unroll(model, state.replace(velocity=trained[-1] * state.velocity), integrator, STEPS)
+    return torch.autograd.grad((run.q.square().sum((0, 2)) * torch.arange(ROBOTS)).sum(), trained)
+
+
+@pytest.mark.parametrize("load", [None, "rough floor"])
+@pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
+def test_gradients(gradients, load, threads, seen_backward, monkeypatch):
+    """Threads go back through the steps of several parts, and every bit of the gradients is the same."""
+    monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
+    found = []
+    for count in (1, 3):
+        model, trained = trained_rods(None if load is None else LOADS[load]())
+        threads(count)
+        integrator = INTEGRATORS["euler"]()
+        for _ in range(3):
+            found.append(gradients(model, integrator, moving(model, integrator), trained))
+    unrecorded, one, *_ = found  # the first pass is by torch, which rounds otherwise
+    others = [*found[2:3], *found[4:]]
+    assert all((own != 0).any() for own in one) and all(map(torch.equal, unrecorded, found[3]))
+    assert all(torch.equal(a, b) for own in others for a, b in zip(own, one, strict=True))
+    assert len(seen_backward) > 1
+
+
+@pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
+@pytest.mark.parametrize("count", [1, 3])
+def test_gradients_follow_what_an_optimiser_changed(count, gradients, threads, monkeypatch):
+    """Parts of a batch have the present value of a constant that all robots share, not that of an earlier pass."""
+    monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
+    threads(count)
+    integrator = INTEGRATORS["euler"]()
+    model, trained = trained_rods()
+    for _ in range(3):
+        gradients(model, integrator, moving(model, integrator), trained)
+    other, other_trained = trained_rods()
+    with torch.no_grad():
+        for own, others in zip(trained, other_trained, strict=True):
+            own.add_(0.5)
+            others.add_(0.5)
+    whole = ImplicitEuler(2e-3, chunk=None)
+    found = gradients(model, integrator, moving(model, integrator), trained)
+    expected = gradients(other, whole, moving(other, whole), other_trained)
+    for ours, theirs in zip(found, expected, strict=True):  # sums over robots in another order
+        assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
 
 
 def test_recordings_are_made_by_and_by(threads, monkeypatch):

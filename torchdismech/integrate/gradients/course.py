@@ -27,11 +27,10 @@ from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.gradients import fits_now
+from torchdismech.integrate.recorded.gradients import fitting_kind
 from torchdismech.integrate.recorded.gradients_in_turn import adjoints_for_threads
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.integrate.recorded.step import RecordedStep
-from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 
@@ -171,7 +170,7 @@ class _CourseGradients:
         self._recipe, self._needed, self._states, self._controls = recipe, needed, states, controls
         by_q, by_velocity, *self._by_last = gradients
         self._by_steps = {name: g for name, g in (("q", by_q), ("velocity", by_velocity)) if g is not None}
-        self._fitting = self._fitting_kind()
+        self._fitting = fitting_kind(recipe, [tensor for tensor, _ in self._of_first_step()])
 
     def summed(self) -> list[Tensor | None]:
         """Return the gradients by the state before the steps and the model's tensors, None for those that need none."""
@@ -207,19 +206,6 @@ class _CourseGradients:
 
         shared_out(find, recordings, chunks)
         return [found[solved.chunk.number] for solved in chunks]
-
-    def _fitting_kind(self) -> StepKind | None:
-        """Return the kind of all chunks' steps if the model still fits it, for threads to share out the chunks."""
-        first, *others = self._recipe.chunks
-        kind = first.recorded_as
-        if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
-            return None
-        recipe = self._recipe.of_chunk(first, None)
-        axes = [*[0] * recipe.n_own, *recipe.axes_of_values]
-        tensors = [tensor for tensor, _ in self._of_first_step()]
-        leaves = [first.chunk.of(tensor, axis).detach() for tensor, axis in zip(tensors, axes, strict=True)]
-        with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
-            return kind if fits_now(recipe, kind, leaves) else None
 
     def _recordings(self, parts: int) -> list[RecordedAdjoint]:
         """Return recordings that differentiate steps of this many chunks side by side; none where there are none."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from torchdismech.integrate.gradients.refusals import refuse_changed_model, refu
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.gradients import recorded_gradients
+from torchdismech.integrate.recorded.gradients import fitting_kind, recorded_gradients
 from torchdismech.integrate.recorded.gradients_in_turn import RecordedChunks
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.robot.state import State
@@ -141,9 +142,9 @@ class _Step(torch.autograd.Function):
 
 
 class _ChunkGradients:
-    """The gradients of a step, found for one chunk of the batch after the other.
+    """The gradients of a step, found for one chunk of the batch after the other, or for several by as many threads.
 
-    The recording that took one chunk is given the others without another check of the model, which cannot change
+    The recordings that took one chunk are given the others without another check of the model, which cannot change
     between them.
 
     Parameters
@@ -163,12 +164,17 @@ class _ChunkGradients:
         self._all_accepted = self._on_cpu and bool(accepted.all())
         self._fitting: StepKind | None = None
         self._recorded: RecordedChunks | None = None
+        if self._all_accepted and len(recipe.chunks) > 1:
+            self._fitting = fitting_kind(recipe, [tensor for tensor, _ in needed])
+            self._find_recorded()
 
     def summed(self) -> list[Tensor | None]:
         """Return the gradients by all that the step depends on, None for those that need none."""
-        sums = Sums(self._needed, self._axes)
-        for solved in self._recipe.chunks:
-            sums.add(solved.chunk, self._chunk_gradients(solved))
+        sums, chunks, by_threads = Sums(self._needed, self._axes), self._recipe.chunks, []
+        if self._recorded is not None and self._recorded.has_threads:
+            by_threads = self._recorded.of_chunks_by_threads(chunks)
+        for solved, found in zip_longest(chunks, by_threads):
+            sums.add(solved.chunk, self._chunk_gradients(solved) if found is None else found)
         by_tensors = sums.gradients()
         if not self._all_accepted:  # rows that were not solved are the state before
             for k, gradient in enumerate(self._gradients):
@@ -192,9 +198,13 @@ class _ChunkGradients:
         by_needed = solved_gradients(chunk_recipe, needed, chunk.of(self._q), accepted, all_accepted, by_state)
         self._fitting = chunk_recipe.fitting
         if not chunk.whole:
-            all_gradients = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
-            self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, all_gradients)
+            self._find_recorded()
         return by_needed
+
+    def _find_recorded(self) -> None:
+        """Find the recordings that differentiate all chunks, once it is known that the model fits some."""
+        all_gradients = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
+        self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, all_gradients)
 
 
 def solved_gradients(

@@ -29,7 +29,7 @@ from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 
-__all__ = ["fits_now", "recorded_gradients"]
+__all__ = ["fitting_kind", "recorded_gradients"]
 
 # Backward passes of a kind before they are recorded: on a CPU a recording takes about as long as these; on a GPU users'
 # derivatives are compared with autograd's in these, and without users' code the first one is recorded.
@@ -60,7 +60,7 @@ def recorded_gradients(
         return None
     problem = recipe.problem(leaves)
     if recipe.fitting is not kind:
-        if not fits_now(recipe, kind, leaves):
+        if not _fits_now(recipe, kind, leaves):
             return None
         # users' loads run outside of the recording and may change the model
         recipe.fitting = kind if kind.all_forces else None
@@ -79,7 +79,25 @@ def recorded_gradients(
     return None if by_inputs is None else _gradients_by_wanted(inputs, by_inputs, wanted)
 
 
-def fits_now(recipe: StepRecipe, kind: StepKind, leaves: Sequence[Tensor]) -> bool:
+def fitting_kind(recipe: StepRecipe, tensors: Sequence[Tensor]) -> StepKind | None:
+    """Return the kind of the recorded steps of all chunks of a batch if the model fits it still, else None.
+
+    Parameters
+    ----------
+    recipe : of the step of the whole batch.
+    tensors : those of state, control and model that it depends on.
+    """
+    first, *others = recipe.chunks
+    kind = first.recorded_as
+    if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
+        return None
+    chunk_recipe = recipe.of_chunk(first, None)
+    leaves = [first.chunk.of(tensor, axis).detach() for tensor, axis in zip(tensors, recipe.axes(), strict=True)]
+    with chunk_recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
+        return kind if _fits_now(chunk_recipe, kind, leaves) else None
+
+
+def _fits_now(recipe: StepRecipe, kind: StepKind, leaves: Sequence[Tensor]) -> bool:
     """Return whether a kind of steps still fits the model, in which those of the leaves that are the model's stand."""
     snapshot = recipe.snapshot if recipe.unchanged else None
     values = recipe.places.with_tensors(leaves[recipe.n_own :])

@@ -18,37 +18,37 @@ from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.for_threads import missing_recordings, used_recordings
 from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.native.step_loop import PerStep, StepLoop
+from torchdismech.system.workers import shared_out
 
 __all__ = ["RecordedChunks", "RecordedSteps", "adjoints_for_threads"]
 
 
 class RecordedChunks:
-    """Differentiates the chunks of a step by a recording; the model is known to fit it.
+    """Differentiates the chunks of a step by recordings; the model is known to fit them.
 
     Parameters
     ----------
     kind : of the chunks' steps.
-    recording : of the backward pass of a chunk.
-    chunk_inputs : for each chunk what this pass takes; None for tensors that all chunks share: the first chunk was
-        differentiated already, and has left them in the buffers.
+    passes : counts them.
+    dt : length of the step [s].
+    chunk_inputs : for each chunk what a recorded backward pass takes; the first has the tensors that all chunks share,
+        the others None for them.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
+    recordings : of the backward pass of a chunk, one for each thread.
     """
 
     def __init__(
         self,
         kind: StepKind,
-        recording: RecordedAdjoint,
+        passes: BackwardPasses,
         dt: float | Tensor,
         chunk_inputs: Sequence[Sequence[Tensor | None]],
         places: Sequence[int | None],
+        recordings: Sequence[RecordedAdjoint],
     ) -> None:
-        self._kind, self._recording, self._dt, self._chunk_inputs, self._places = (
-            kind,
-            recording,
-            dt,
-            chunk_inputs,
-            places,
-        )
+        self._kind, self._passes, self._dt = kind, passes, dt
+        self._chunk_inputs, self._places, self._recordings = chunk_inputs, places, recordings
+        self._informed: list[RecordedAdjoint] = []  # recordings that have the shared tensors
 
     @classmethod
     def of(
@@ -68,26 +68,51 @@ class RecordedChunks:
         gradients : by the fields of the state after the step.
         """
         passes, places = (None, []) if kind is None else _passes_for(recipe, kind, needed)
-        recording = None if passes is None else passes.recording
-        if kind is None or recording is None:
+        if kind is None or passes is None or passes.recording is None:
             return None
+        chunks = [solved.chunk for solved in recipe.chunks]
+        recordings = adjoints_for_threads(recipe, kind, needed, len(chunks))
         inputs = _inputs(recipe, kind, needed)
-        axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], recording.reads
+        axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], passes.recording.reads
         # tensors that are not read need not be split
         axes = [axis if k in read else None for k, axis in enumerate(axes)]
-        chunks = [solved.chunk for solved in recipe.chunks]
         chunk_inputs = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
-        return cls(kind, recording, recipe.dt, chunk_inputs, places)
+        return cls(kind, passes, recipe.dt, chunk_inputs, places, recordings)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether there are recordings for several threads."""
+        return len(self._recordings) > 1
+
+    def of_chunks_by_threads(self, chunks: Sequence[SolvedChunk]) -> list[Gradients | None]:
+        """Return the gradients of chunks as `of_chunk` does, in memory of their own, by a thread for each recording."""
+        found: dict[int, Gradients | None] = {}
+
+        def find(recording: RecordedAdjoint, solved: SolvedChunk) -> None:
+            gradients = self._by(recording, solved)
+            copies = None if gradients is None else tuple(None if g is None else g.clone() for g in gradients)
+            found[solved.chunk.number] = copies
+
+        shared_out(find, self._recordings, chunks)
+        return [found[solved.chunk.number] for solved in chunks]
 
     def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
-        """Return the gradients of a chunk by the tensors that need one; None if the recording cannot differentiate it.
+        """Return the gradients of a chunk by the tensors that need one; None if no recording can differentiate it.
 
         That is where it was not solved by a recording of this kind, or where a matrix is singular. The next chunk
         overwrites them.
         """
+        return self._by(self._recordings[0], solved)
+
+    def _by(self, recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients | None:
         if solved.recorded_as is not self._kind:
             return None
-        by_inputs = self._recording.replayed(self._dt, self._chunk_inputs[solved.chunk.number])
+        inputs = self._chunk_inputs[solved.chunk.number]
+        if recording not in self._informed:
+            inputs = [of_all if own is None else own for own, of_all in zip(inputs, self._chunk_inputs[0], strict=True)]
+            self._informed.append(recording)
+        by_inputs = recording.replayed(self._dt, inputs)
+        self._passes.replayed_steps += 1
         return (
             None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
         )
