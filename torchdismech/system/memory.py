@@ -79,6 +79,11 @@ class Robot(Protocol):
         ...
 
     @property
+    def contact(self) -> Any:
+        """Its contact."""
+        ...
+
+    @property
     def device(self) -> torch.device:
         """Device of the model's tensors."""
         ...
@@ -108,8 +113,8 @@ def evaluation_bytes(model: Robot) -> int:
 def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     """Return how many robots of a batch are best evaluated at a time on a CPU; on a GPU, the whole batch.
 
-    With more of torch's threads it grows, as they share each operation that is large enough; in recorded steps it
-    falls, as each thread takes other robots.
+    With more of torch's threads it grows, as they share each operation that is large enough; in recorded steps without
+    contact it falls, as each thread takes other robots.
 
     Parameters
     ----------
@@ -119,7 +124,9 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
         return batch
     threads, of_a_robot = torch.get_num_threads(), evaluation_bytes(model)
     if recorded:
-        takers, best = threads, max(FEWEST, min(RECORDED_BYTES_AT_A_TIME / of_a_robot, batch / threads))
+        takers, best = threads, max(FEWEST, RECORDED_BYTES_AT_A_TIME / of_a_robot)
+        if model.contact.none:  # with contact steps may leave their recordings, and small parts cost more Python
+            best = max(FEWEST, min(best, batch / threads))
     else:
         takers, best = 1, threads * max(FEWEST, BYTES_AT_A_TIME / of_a_robot)
     if round(batch / best) <= 1:

@@ -68,6 +68,7 @@ __all__ = [
 
 KINDS_KEPT = 8  # kinds of steps of a model: batch sizes, kinds of controls, integrators; each has buffers for a step
 STEPS_BEFORE_RECORDING = 12  # eager steps of a kind before it is recorded, which takes about as long as these
+LEFT_AT_MOST = 0.25  # of the steps that recordings begin, for several threads to take steps
 MAX_NUMBERS = 60_000  # numbers in q of all robots up to which steps on a CPU are recorded: with more, memory counts
 
 
@@ -130,11 +131,15 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
 def recordings_for_threads(kind: StepKind, problem: StepProblem, parts: int) -> list[RecordedStep]:
     """Return the recordings of whole steps of a kind, up to one for each of torch's threads.
 
+    Where many steps leave their recordings it is one, as threads would wait for each other: one at a time runs Python.
+
     Parameters
     ----------
     problem : a step of the kind, its values in place.
     parts : number of parts of the batch that are still to be stepped.
     """
+    if kind.left_steps > LEFT_AT_MOST * kind.replayed_steps:
+        return [kind.recorded_step]
     for _ in range(missing_recordings(kind, problem.state.q, parts)):
         kind.more_recordings.append(RecordedStep(kind, problem))
     return [kind.recorded_step, *kind.more_recordings[: used_recordings(problem.state.q, parts) - 1]]

@@ -97,7 +97,7 @@ class RecordedStep:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
-        self.static = StaticProblem(kind, problem)
+        self._kind, self.static = kind, StaticProblem(kind, problem)
         self.mechanics, self.pool = self.static.mechanics, self.static.pool
         self.static.give(kind.inputs(problem), problem.dt)
         device = problem.model.device
@@ -165,6 +165,7 @@ class RecordedStep:
         divisible : see `finish`.
         attempts : number of attempts that rounds have made, the present one included.
         """
+        self._kind.left_steps += 1
         with self.static.in_model():
             root = self._root_without_rounds(divisible, attempts)
             end = self._replayed_end_at(root)

@@ -78,6 +78,7 @@ class StepKind:
     recording : takes the steps; None before it is made.
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
+    left_steps : how many steps recordings have begun, and Python has taken to their end.
     turn : held by a thread while it has other tensors in the places of the model's, where others may want to.
     backward : the backward passes through the steps, by which of the inputs require gradients.
     plane : how the robots lie in their plane; None if that is not known.
@@ -102,7 +103,7 @@ class StepKind:
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
         self.more_recordings: list[RecordedStep] = []
-        self.replayed_steps = 0
+        self.replayed_steps = self.left_steps = 0
         self.turn = lock_for_threads()
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
