@@ -17,7 +17,7 @@ ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
 SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
 
-.PHONY: help venv test test-slow test-extras docs docs-serve gallery demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards profile benchmark-check gpu-check clean
+.PHONY: help venv test test-slow test-extras docs docs-serve gallery demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards benchmark-threads profile benchmark-check gpu-check clean
 
 help:
 	@echo "make demo            simulate 64 rods from demo/scene.toml: a table, and the folder demo"
@@ -32,7 +32,7 @@ help:
 	@echo "make lint            ruff check, ruff format --check, mypy"
 	@echo "make benchmark       what a step costs, all in one table, beside peers (BENCHMARK_FLAGS='--quick' for a short look)"
 	@echo "make benchmark-rods, benchmark-shells, benchmark-contact  parts of that table"
-	@echo "make benchmark-shards what several processes gain"
+	@echo "make benchmark-shards what several processes gain; benchmark-threads: what threads do"
 	@echo "make profile         where the time of a step goes"
 	@echo "make benchmark-check the main ratios against their bars, in a few minutes; fails where one is missed"
 	@echo "make gpu-check       what a machine with a CUDA device is to be asked, in 8 minutes: out/gpu/gpu.md (GPU_CHECK_FLAGS)"
@@ -134,6 +134,9 @@ benchmark-contact: $(VENV)/with-benchmark
 
 benchmark-shards: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.shards
+
+benchmark-threads: $(VENV)/with-benchmark
+	$(BIN)/python -m benchmarks.threads
 
 profile: $(VENV)/with-benchmark
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.profile
