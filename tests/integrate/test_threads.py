@@ -1,7 +1,9 @@
 """Parts of a batch by several threads: to the bit what one thread does."""
 
 import functools
+import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -271,6 +273,26 @@ def test_an_error_of_a_thread_is_raised():
     with pytest.raises(ValueError, match="piece"):
         shared_out(work, ["a", "b"], range(1000))
     assert sorted(done) == ["a", "b"]
+
+
+def test_an_interrupt_waits_for_the_other_threads():
+    """What they work on is at rest when the caller sees the interrupt."""
+    begun, ended = threading.Event(), []
+
+    def work(tool, piece):
+        if threading.current_thread() is threading.main_thread():
+            begun.wait(60)
+            signal.raise_signal(signal.SIGINT)
+            return
+        begun.set()
+        time.sleep(0.2)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # while the caller waits
+        time.sleep(0.2)
+        ended.append(piece)
+
+    with pytest.raises(KeyboardInterrupt):
+        shared_out(work, ["a", "b"], range(2))
+    assert len(ended) == 1
 
 
 def test_an_index_error_of_the_work_is_raised():

@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import torch
 
+from torchdismech.system.interrupts import held_back
+
 __all__ = ["shared_out"]
 
 Tool = TypeVar("Tool")
@@ -57,12 +59,13 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
 
     others = []
     if len(tools) > 1 and not _here.within:
-        others = [_pool(len(tools) - 1).submit(take_pieces_as_caller, tool) for tool in tools[1:]]
+        others = [_pool().submit(take_pieces_as_caller, tool) for tool in tools[1:]]
     try:
         with torch.no_grad():
             take_pieces(tools[0])
     finally:
-        wait(others)
+        with held_back():  # an interrupt must not leave threads behind that work on what the caller goes on with
+            wait(others)
     for other in others:
         other.result()
 
@@ -78,9 +81,12 @@ def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:
 
 
 @lru_cache(None)
-def _pool(count: int) -> ThreadPoolExecutor:
-    """Return that many threads, which sleep until they are given work."""
-    return ThreadPoolExecutor(count, thread_name_prefix="torchdismech")
+def _pool() -> ThreadPoolExecutor:
+    """Return up to one thread for each core, which are begun as there is work for them, and sleep while there is none.
+
+    Work that finds none of them free begins later, or has nothing left to do by then.
+    """
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="torchdismech")
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # a forked child has no thread but the one that forked
