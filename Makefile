@@ -15,7 +15,7 @@ BIN = $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt
 ONE_THREAD = OMP_NUM_THREADS=1
 # what imports torch before torchdismech: threads sleep while they wait (docs/benchmarks.md, "Busy machines")
-SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE}
+SLEEPING = OMP_WAIT_POLICY=$${OMP_WAIT_POLICY:-PASSIVE} GOMP_SPINCOUNT=$${GOMP_SPINCOUNT:-10000}
 
 .PHONY: help venv test test-slow test-extras docs docs-serve gallery demo fit-example tensorboard lint peers benchmark benchmark-rods benchmark-shells benchmark-contact benchmark-shards benchmark-threads profile benchmark-check gpu-check clean
 

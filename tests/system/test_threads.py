@@ -1,4 +1,4 @@
-"""How the threads of torch's operations wait: asleep, unless the user has chosen otherwise."""
+"""How the threads of torch's operations wait: soon asleep, unless the user has chosen otherwise."""
 
 import ctypes
 import os
@@ -15,8 +15,9 @@ import torch
 from torchdismech.system import threads
 
 ROOT = Path(__file__).resolve().parents[2]
-PASSIVE = r"GOMP_SPINCOUNT = '0'|KMP_BLOCKTIME='0"  # what GNU's and LLVM's OpenMP say when asked how long they spin
-SPINNING = r"GOMP_SPINCOUNT = '[1-9]\d*'|KMP_BLOCKTIME='[1-9]"
+# what GNU's and LLVM's OpenMP say when asked how long they spin
+PASSIVE = rf"GOMP_SPINCOUNT = '{threads.FEW}'|KMP_BLOCKTIME='0"
+SPINNING = r"GOMP_SPINCOUNT = '[1-9]\d{6,}'|KMP_BLOCKTIME='[1-9]"
 
 
 def openmp_of(*command: str, **chosen: str) -> str:

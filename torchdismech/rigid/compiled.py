@@ -14,7 +14,7 @@ from torchdismech.rigid.bodies import Bodies
 __all__ = ["CompiledFactor", "CompiledPosture", "axes_in_space", "serves"]
 
 NUMBERS = {"plane": 4, "space": 7}  # numbers that a factor stores for each joint
-MAX_THREADS = 64  # threads
+ELEMENTS_A_THREAD = 5000  # groups of robots times parts times elements for which another thread pays, about 1 ms
 
 
 def serves(like: Tensor) -> bool:
@@ -112,7 +112,8 @@ def _in_groups(name: str, sizes: tuple[int, ...], arrays: tuple[np.ndarray | Ten
     library = native.library()
     function = getattr(library.code, f"{name}_{str(arrays[-1].dtype).removeprefix('torch.')}")
     groups = -(-sizes[-1] // library.lanes(torch.float64))
-    native.in_threads(function, (*sizes, *arrays), groups, max(1, min(MAX_THREADS, groups // 16)))
+    elements, parts, _ = sizes
+    native.in_threads(function, (*sizes, *arrays), groups, groups * parts * elements // ELEMENTS_A_THREAD)
 
 
 def _described(arrays: Sequence[Tensor], sizes: tuple[int, int], dtype: torch.dtype) -> np.ndarray:

@@ -9,7 +9,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TypeVar
 
@@ -38,10 +38,14 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
     No gradients are recorded on these threads. If a call raises an error, no further piece is begun, and the error is
     raised here once no thread works any more. Work that is shared out within such work stays on one thread.
     """
-    waiting = deque(pieces)
+    if len(tools) < 2 or _here.within:
+        for piece in pieces:
+            work(tools[0], piece)
+        return
+    waiting, inference = deque(pieces), torch.is_inference_mode_enabled()
 
     def take_pieces(tool: Tool) -> None:
-        outer, _here.within = _here.within, True
+        _here.within = True
         try:
             for piece in _taken_from(waiting):
                 work(tool, piece)
@@ -49,25 +53,22 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
             waiting.clear()
             raise
         finally:
-            _here.within = outer
-
-    inference = torch.is_inference_mode_enabled()
+            _here.within = False
 
     def take_pieces_as_caller(tool: Tool) -> None:
         with torch.inference_mode(inference), torch.no_grad():
             take_pieces(tool)
 
-    others = []
-    if len(tools) > 1 and not _here.within:
-        others = [_pool().submit(take_pieces_as_caller, tool) for tool in tools[1:]]
+    others = [_pool().submit(take_pieces_as_caller, tool) for tool in tools[1:]]
     try:
         with torch.no_grad():
             take_pieces(tools[0])
     finally:
         with held_back():  # an interrupt must not leave threads behind that work on what the caller goes on with
-            wait(others)
-    for other in others:
-        other.result()
+            errors = [other.exception() for other in others]
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:
