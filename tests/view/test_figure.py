@@ -82,11 +82,11 @@ def test_static_run_is_drawn_over_steps():
     assert draw_trajectory(swinging(still=True)).axes[1].get_xlabel() == "step"
 
 
-@pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
+@pytest.mark.parametrize("ending", ["png", "pdf", "svg", "PNG"])
 def test_formats_follow_the_name(tmp_path, ending):
-    """Write each format under its ending."""
+    """Write each format under its ending, in small letters or large ones."""
     save_picture(swinging(), tmp_path / f"run.{ending}")
-    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[ending]
+    start = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}[ending.lower()]
     assert (tmp_path / f"run.{ending}").read_bytes().startswith(start)
 
 

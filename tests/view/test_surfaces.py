@@ -157,6 +157,14 @@ def test_robots_are_chosen_by_a_text():
             chosen_robots(text, 6)
 
 
+@pytest.mark.parametrize(("robots", "got"), [([], "none"), ([1], "1"), ([0, -1], "-1"), ([0.5], "0.5")])
+def test_robots_that_a_run_does_not_have_are_refused(robots, got):
+    """Name the robot that there is not, where Python chooses the robots."""
+    run = made_up(BENT[None], CHAIN)
+    with pytest.raises(InputError, match=f"Scenery: robots: expected .*, got {got}"):
+        Scenery(run, robots)
+
+
 def test_what_cannot_be_coloured_is_refused():
     """Name colours that there are, and what a robot without rods does not have."""
     sheet = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0]])

@@ -62,11 +62,12 @@ def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
     path = Path(path)
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    if path.suffix not in PICTURES:
+    ending = path.suffix.lower()
+    if ending not in PICTURES:
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
     figure = drawn()
     picture = io.BytesIO()  # drawing takes seconds, and may be stopped: then no half of a picture is left
-    figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
+    figure.savefig(picture, format=ending.removeprefix("."), dpi=150)
     try:
         path.write_bytes(picture.getvalue())
     except OSError as error:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError, truth
+from torchdismech.errors import InputError, truth, whole_number
 from torchdismech.model.appearance import Appearance, Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
@@ -73,6 +73,11 @@ class Scenery:
     offsets : (R, 3) by which the robots are moved to stand side by side [m].
     remarks : sentences on what is not known or cannot be shown.
     low, high : (3,) corners of a box around all that is shown of the robots in all frames [m].
+
+    Raises
+    ------
+    InputError
+        No robots, or one that there is not; an argument out of range; a quantity or forces that the run does not have.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class Scenery:
     ):
         apart, contact = truth(apart, "Scenery: apart"), truth(contact, "Scenery: contact")
         robots = range(trajectory.batch) if robots is None else robots
+        _refuse_robots(robots, trajectory.batch)
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
         appearance = trajectory.appearance()
@@ -205,6 +211,14 @@ def chosen_robots(text: str, batch: int) -> list[int]:
             raise InputError(f"--robots: expected numbers 0 to {batch - 1}, rising, got {part.strip()}")
         robots += [robot for robot in range(first, last + 1) if robot not in robots]
     return robots
+
+
+def _refuse_robots(robots: Sequence[int], batch: int) -> None:
+    """Refuse an empty list of robots, and robots that a batch does not have."""
+    wrong = [robot for robot in robots if not 0 <= whole_number(robot, "Scenery: robots", least=0) < batch]
+    if wrong or not len(robots):
+        got = wrong[0] if wrong else "none"
+        raise InputError(f"Scenery: robots: expected one or more of the robots 0 to {batch - 1}, got {got}")
 
 
 def _every(count: int, every: int) -> np.ndarray:
