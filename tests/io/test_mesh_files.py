@@ -69,6 +69,10 @@ OBJ_VARIANTS = {
     "lines continued": OBJ_VERTICES + "f 1 \\\n2 3\nf 1 3 \\\n 4\n",
     "CRLF, comments, blanks": "# a\r\n" + OBJ_VERTICES.replace("\n", " # b\r\n") + "\r\n  f 1 2 3\r\nf\t1 3  4 # c",
     "faces first": "f 1 2 3\nf 1 3 4\n" + OBJ_VERTICES,
+    # of which bytes are ends of lines in Latin-1
+    "letters of other languages": "# in Å: l 1 2\ng 全 l\n" + OBJ_VERTICES + "f 1 2 3 # Å f 1 2\nf 1 3 4\n",
+    "CR alone": (OBJ_VERTICES + "f 1 2 3\nf 1 3 4\n").replace("\n", "\r"),
+    "a vertex continued": "v 0 0 \\\n0\nv\\\n 1 0 0\nv 1 1 0\nv 0 1 0\nf 1 2 3\nf 1 3 4\n",
 }
 
 

@@ -60,6 +60,8 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
         raise InputError(f"{path}: scale: expected {expected}, got {scale}")
     _check_suffix(path, READ_SUFFIXES)
     content = _content(path)
+    if suffix == ".obj":
+        content = _plain_obj(path, content)
     if suffix == ".stl":
         _refuse_cut_stl(path, content)
     nodes, triangles = _joined(path, _loaded(path, suffix, content))
@@ -135,8 +137,8 @@ def _loaded(path: Path, suffix: str, content: bytes):
     """Return the file as a `trimesh.Scene`, with nodes and faces in the order of the file, none merged or dropped."""
     import trimesh
 
-    # trimesh reads from the path, as a gltf file names other files beside it; an obj file is simplified first.
-    source = io.BytesIO(_plain_obj(path, content)) if suffix == ".obj" else str(path)
+    # trimesh reads from the path, as a gltf file names other files beside it; an obj file has been simplified
+    source = io.BytesIO(content) if suffix == ".obj" else str(path)
     try:
         with warnings.catch_warnings():
             # Of text that is not a number numpy only warns, and drops all numbers after it.
@@ -154,8 +156,9 @@ def _loaded(path: Path, suffix: str, content: bytes):
 def _plain_obj(path: Path, content: bytes) -> bytes:
     """Return an obj file with only its vertices and faces, so that normals, textures and groups cannot split it."""
     vertices, faces, places = [], [], []
-    lines = content.decode("latin-1").replace("\\\r\n", " ").replace("\\\n", " ").splitlines()
-    for number, line in enumerate(lines, start=1):
+    # as bytes, of which only line ends end a line: as text the letter "Å" would in Latin-1
+    lines = content.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ").splitlines()
+    for number, line in enumerate((line.decode("latin-1") for line in lines), start=1):
         key, *fields = line.split("#", 1)[0].split() or [""]
         if key == "v":
             vertices.append(_obj_vertex(f"{path}:{number}", fields))
@@ -243,8 +246,8 @@ def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, tr
 def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
     """Return the numbers of nodes and faces that the file itself declares or lists; None where it does not tell."""
     if suffix == ".obj":
-        vertices, faces = (len(re.findall(rb"^[ \t]*%b[ \t]" % key, content, re.MULTILINE)) for key in (b"v", b"f"))
-        return vertices, faces
+        keys = [line[:1] for line in content.splitlines()]
+        return keys.count(b"v"), keys.count(b"f")
     if suffix == ".ply":
         counts = _ply_elements(content)
         return counts.get("vertex", 0), counts.get("face", 0)
