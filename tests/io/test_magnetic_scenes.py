@@ -1,6 +1,7 @@
 """Scenes with magnetised rods: what a file says is the field and the magnetisation, and what is refused."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 from tests import scenes
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, magnetics, rollout, straight
 from torchdismech.cli import app
+from torchdismech.cli.runs import check
 from torchdismech.contact import HalfSpace, Obstacle, Penalty
 
 ROBOT = """
@@ -91,6 +93,22 @@ def test_fields(load, table, field):
     files["m__csv"] = "0, 0.4, 0, -0.2, 0, 0, 2e3\n0.04, 0.5, 0.1, -0.3, 1e3, 0, 0\n"
     found = run(load(ROBOT + ROD + MAGNET + table, **files), allow_code=True)
     agree(found, by_hand((1e4, 0.0, 2e3), field))
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (TURNING, "rotating magnetic field"),
+        ('[magnetic]\nfile = "t.csv"\n', "magnetic field from t.csv"),
+        ('[magnetic]\ndipole = {file = "t.csv"}\n', "magnet from t.csv"),
+        (UP, "nothing"),
+    ],
+)
+def test_checks_say_which_fields_change(load, capsys, table, said):
+    """Name the field that turns, or the file that says how field or magnet change."""
+    numbers = "0, 0.4, 0, -0.2, 0, 0, 2e3\n" if "dipole" in table else "0, 0, 0, 0.005\n"
+    check(load(ROBOT + ROD + MAGNET + table, t__csv=numbers).path)
+    assert re.search(rf"^over time +{said}$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_magnetisation_by_edge(load):

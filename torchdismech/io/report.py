@@ -210,6 +210,8 @@ def _over_time(scene: Scene) -> str:
         parts.append("rotating magnetic field")
     if magnetic is not None and magnetic.file is not None:
         parts.append(f"magnetic field from {magnetic.file}")
+    if magnetic is not None and magnetic.dipole is not None and magnetic.dipole.file is not None:
+        parts.append(f"magnet from {magnetic.dipole.file}")
     for kind in ("tendon", "chamber"):
         for k, table in enumerate(getattr(scene.document, kind)):
             if table.over_time is not None:
