@@ -52,6 +52,24 @@ def test_path_from_a_file_is_followed(load):
     assert x[:, 0, 2].tolist() == [0, 0.25, 1] and x[:, 1, 0].tolist() == [0.1, 0.1, 0.1]
 
 
+def test_path_that_begins_elsewhere_is_warned_of(load):
+    """Name the node and how far it leaps in the first step, as where a file has displacements."""
+    text = GOOD + '[[move]]\nnodes = [0, 1]\nfile = "path.csv"\n'
+    with pytest.warns(UserWarning, match=r"move.0.file: begins 0.1 m from where node 1 is as built, and the first"):
+        load(text, path__csv="0, 0,0,0, 0,0,0\n2, 0,0,1, 0,0,1\n").build()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(text, path__csv="0, 0,0,0, 0.101,0,0\n2, 0,0,1, 0.1,0,1\n").build()
+
+
+def test_path_out_of_the_plane_is_refused(load):
+    """Name file, time and node before the run, also where the path leaves the plane later than at its beginning."""
+    text = GOOD.replace("[robot]\n", "[robot]\nplanar = true\n") + '[[move]]\nnodes = [0, 1]\nfile = "path.csv"\n'
+    with pytest.raises(InputError, match=r"move.0.file: path.csv: at 2 s y of node 1 is not that as built: a planar"):
+        load(text, path__csv="0, 0,0,0, 0.1,0,0\n2, 0,0,1, 0.1,0.1,1\n").build()
+    load(text, path__csv="0, 0,0,0, 0.1,0,0\n2, 0,0,1, 0.1,0,1\n").build()
+
+
 def test_moved_clamp_carries_its_velocity(load):
     """Move both clamped nodes at 0.2 m/s: the trajectory has them there, at that speed."""
     trajectory = run(load(GOOD + "[[move]]\nnodes = [0, 1]\nvelocity = [0, 0.2, 0]\n"))

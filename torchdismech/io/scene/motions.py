@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from torchdismech.elastic.natural import continuum_triangles
+from torchdismech.errors import warn
 from torchdismech.io.scene.actuators import driven_over_time
 from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import Key, SceneError
@@ -25,6 +26,7 @@ __all__ = ["build_schedule"]
 AXES = "xyz"
 CURVATURES = ("kappa1", "kappa2")
 ROUNDING = 1e-12  # of natural curvatures
+LEAP = 1e-2  # over the robot's extent: a path of a node may begin so far from where that is
 OUT_OF_SHAPE = 1e-6  # over the distance between two nodes of a clamp: files have fewer digits than float64
 
 
@@ -104,7 +106,28 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
     count = len(move.nodes)
     with reading(scene.path, (*key, "file"), move.file) as path:
         table = read_time_table(path, {3 * count: f"x y z of {count} nodes"})
-    return Path3(move.nodes, -np.inf, np.inf, table)
+    sideways = table.values[:, 1::3] != torch.as_tensor(scene.geometry.nodes[move.nodes, 1], device="cpu")
+    if scene.document.robot.planar and bool(sideways.any()):
+        row, column = sideways.nonzero()[0].tolist()
+        problem = f"{move.file}: at {table.times[row]:g} s y of node {move.nodes[column]} is not that as built: "
+        raise SceneError(scene.path, (*key, "file"), f"{problem}a planar robot cannot leave the x-z plane")
+    motion = Path3(move.nodes, -np.inf, np.inf, table)
+    _warn_of_leap(scene, (*key, "file"), motion)
+    return motion
+
+
+def _warn_of_leap(scene: Scene, key: Key, motion: Path3) -> None:
+    """Warn of a path that begins elsewhere than its nodes are as built: the first step takes them there at once."""
+    nodes = torch.as_tensor(scene.geometry.nodes, device="cpu")
+    built = nodes[motion.index]
+    leap = torch.linalg.vector_norm(motion.moved(built[None], built.new_zeros(1))[0] - built, dim=1)
+    worst = int(leap.argmax())
+    if leap[worst] > LEAP * (nodes.amax(0) - nodes.amin(0)).max():
+        where = ".".join(map(str, key))
+        warn(
+            f"{scene.path}: {where}: begins {leap[worst]:.4g} m from where node {motion.index[worst]} is as built, and "
+            "the first step takes it there at once: the file has to have positions, not displacements"
+        )
 
 
 def _refuse_unclamped_motions(scene: Scene, model: Model) -> None:
