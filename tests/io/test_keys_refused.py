@@ -125,6 +125,21 @@ def test_choices_about_what_a_robot_does_not_have_are_refused(load, kind, key, p
     assert problem in str(error.value)
 
 
+def test_smooth_centre_lines_of_no_rods_are_refused(load):
+    """Name the key of contact that is about rods, where there is a shell alone."""
+    contact = '[self_contact]\nstiffness = 1.0\ncentre_line = "smooth"\n'
+    with pytest.raises(InputError, match='self_contact.centre_line: "smooth" is of rods; a robot without does not'):
+        load(HEAD["shell"] + SIMULATION + contact)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-200, 1e200])
+def test_directions_without_a_length_are_refused(load, size):
+    """Refuse an axis whose length is zero or infinite as a number, so that it points nowhere."""
+    turn = f"[[move]]\nnodes = [0]\nrotation = {{axis = [0, 0, {size}], center = [0, 0, 0], rate = 1.0}}\n"
+    with pytest.raises(InputError, match="move.0.rotation.axis: expected a direction that is not zero"):
+        load(HEAD["rod"] + SIMULATION + turn)
+
+
 IN_PLANE = HEAD["rod"].replace("[robot]\n", "[robot]\nplanar = true\n")
 
 

@@ -29,19 +29,23 @@ def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> 
 
 
 def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse keys of [robot] that have no effect, as they are about joints, rods or clamps that the robot lacks."""
+    """Refuse keys that have no effect, as they are about joints, rods or clamps that the robot lacks."""
     robot, ends = document.robot, geometry.rod_edges.reshape(-1)
     rods = len(ends) > 0
     joined = rods and (np.bincount(ends).max() > 2 or bool(np.isin(ends, geometry.triangles).any()))
     directed = any(clamp.direction is not None for clamp in document.clamp)
-    for key, value, used, owner in (
-        ("joints", "pinned", joined, "nodes where rods branch or meet a shell"),
-        ("curvature", "averaged", rods, "rods"),
-        ("clamp_rule", "gregory", directed, "clamps with a direction"),
-    ):
-        if getattr(robot, key) == value and not used:
+    choices: list[tuple[Key, str, str, bool, str]] = [
+        (("robot", "joints"), robot.joints, "pinned", joined, "nodes where rods branch or meet a shell"),
+        (("robot", "curvature"), robot.curvature, "averaged", rods, "rods"),
+        (("robot", "clamp_rule"), robot.clamp_rule, "gregory", directed, "clamps with a direction"),
+    ]
+    for key, contact in document.contacts.items():
+        if isinstance(contact, SelfContact):
+            choices.append(((*key, "centre_line"), contact.centre_line, "smooth", rods, "rods"))
+    for key, given, value, used, owner in choices:
+        if given == value and not used:
             problem = f'"{value}" is of {owner}; a robot without does not use it: remove the key'
-            raise SceneError(path, ("robot", key), problem)
+            raise SceneError(path, key, problem)
 
 
 def _check_contacts(path: Path, document: schema.Document, count: int) -> None:

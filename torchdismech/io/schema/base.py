@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import typing
 from collections.abc import Iterator
@@ -60,9 +61,9 @@ Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
 def _nonzero(direction: list[float]) -> list[float]:
-    """Return the vector; refuse a vector of zeros."""
-    if not any(direction):
-        raise ValueError("expected a direction that is not zero")
+    """Return the vector; refuse one whose squared length is zero or infinite as a number."""
+    if not 0 < sum(component * component for component in direction) < math.inf:
+        raise ValueError("expected a direction that is not zero, and of a length whose square is a number")
     return direction
 
 
