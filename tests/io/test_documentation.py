@@ -2,6 +2,7 @@
 
 import re
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from pydantic import BaseModel
 
 from torchdismech import rollout
 from torchdismech.io.scene import load_scene
+from torchdismech.io.scene.refusals import _tables
 from torchdismech.io.schema import scene as schema
+from torchdismech.io.schema.base import per_robot
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "scene.md"
 FILES = {
@@ -52,6 +55,34 @@ def example(tmp_path) -> str:
     found = re.search(r"```toml\n(.*?)```", DOCUMENTATION.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert found is not None
     return found[1]
+
+
+# keys of numbers that cannot be drawn, in tables of which docs/scene.md says that all others can
+NOT_DRAWN = {
+    "environment": {"smoothing", "axis"},
+    "floor": set(),
+    "self_contact": {"rounding"},
+    "contact": {"rounding"},
+}
+NOT_DRAWN |= {"obstacle": {"spacing"}, "membrane": set(), "dissipation": set(), "spring": set(), "inertia": set()}
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+def test_numbers_that_cannot_be_drawn_are_named(name):
+    """Find the keys of numbers that [batch.randomize] does not take; the page names them."""
+
+    def not_drawn(table: type[BaseModel]) -> Iterator[str]:
+        for key, field in table.model_fields.items():
+            inner = list(_tables(field.annotation))
+            for each in inner:
+                yield from not_drawn(each)
+            if not inner and "float" in str(field.annotation) and not per_robot(field):
+                yield key
+
+    tables = _tables(schema.Document.model_fields[name].annotation)
+    assert {key for table in tables for key in not_drawn(table)} == NOT_DRAWN[name]
+    sentence = re.search(r"Numbers of `\[\[rod\]\]`.*?;", DOCUMENTATION.read_text(encoding="utf-8"), re.DOTALL)
+    assert sentence is not None and all(key in sentence[0] for key in NOT_DRAWN[name])
 
 
 def keys(table: type[BaseModel]) -> set[str]:
