@@ -56,6 +56,13 @@ class TestBandedOrder:
         assert banded_order(cliques(groups, 40)).lower > 3
         assert banded_order(cliques(groups, 40, hint=walk)).lower == 3
 
+    @pytest.mark.parametrize("hint", [np.arange(40)[::-1], np.arange(40, dtype=np.int32), range(40)])
+    def test_hint_of_any_type_is_read_as_it_is(self, hint):
+        """Return an order that compiled code can read by its address: it read beyond the end of these."""
+        order = banded_order(cliques([(k, k + 1) for k in range(39)], 40, hint=hint)).order
+        np.testing.assert_array_equal(order, np.array(hint))
+        assert order.dtype == np.int64 and order.flags.c_contiguous
+
     def test_bad_hint_is_not_followed(self):
         """Prefer a better order to a random hint."""
         pattern = chain(41)

@@ -51,7 +51,7 @@ def banded_order(pattern: Pattern) -> BandedOrder:
     if hint is not None and hint.lower + hint.upper <= _NEARLY * _most_neighbours(pattern):
         return hint
     candidates = [np.arange(pattern.n), *_cuthill_mckee(_adjacency(pattern))]
-    orders = [_with_bandwidths(pattern, order.astype(np.int64)) for order in candidates]
+    orders = [_with_bandwidths(pattern, order) for order in candidates]
     return min([hint, *orders] if hint is not None else orders, key=lambda o: o.lower + o.upper)
 
 
@@ -94,6 +94,7 @@ def _from_far_vertices(graph: scipy.sparse.csr_matrix) -> np.ndarray:
 
 
 def _with_bandwidths(pattern: Pattern, order: np.ndarray) -> BandedOrder:
+    order = np.ascontiguousarray(order, dtype=np.int64)  # compiled code reads it by its address
     place = np.empty(pattern.n, dtype=np.int64)
     place[order] = np.arange(pattern.n)
     distance = place[pattern.rows] - place[pattern.cols]
