@@ -9,6 +9,7 @@ import torch
 from tests.solve.linear_contract import BATCH, assert_close, reference, right_sides
 from tests.solve.topologies import (
     chain,
+    cliques,
     random_values,
     star,
 )
@@ -157,6 +158,37 @@ class TestIteration:
         """Refuse at construction."""
         with pytest.raises(InputError):
             linear.make(name, chain(), **options)
+
+
+def coupled_blocks(pattern):
+    """Return the values (nnz, 3) of a matrix with definite blocks that is indefinite, of -1, and of 1."""
+    dense = torch.eye(pattern.n, dtype=torch.float64).repeat(3, 1, 1) * torch.tensor([1.0, -1.0, 1.0])[:, None, None]
+    dense[0, 0, -1] = dense[0, -1, 0] = 2.0
+    return dense[:, pattern.rows, pattern.cols].t()
+
+
+class TestIndefinite:
+    """Definite blocks of a preconditioner do not make a matrix definite."""
+
+    pattern = cliques([range(24)], 24)
+
+    def test_rows_that_a_joined_factor_fails_to_solve_are_not_ok(self):
+        """Say so after the solve: their zeros were taken for solutions, as of gradients."""
+        values = coupled_blocks(self.pattern)
+        solver = linear.make("bicgstab", self.pattern, max_iterations=1)
+        factor, definite = linear.factored(solver, values, torch.ones(3, dtype=torch.bool))
+        assert factor.ok.all() and isinstance(factor, linear.JoinedFactor)
+        x = factor.solve(right_sides(self.pattern, 3))
+        assert torch.equal(factor.ok, x.any(1)) and not factor.ok[0]
+        assert not definite.any()
+
+    def test_shifts_grow_until_the_whole_matrix_is_definite(self):
+        """Solve with the factor: with a shift that makes the blocks alone definite, rows were lost in the solve."""
+        values, rows = coupled_blocks(self.pattern), torch.ones(3, dtype=torch.bool)
+        weight = torch.ones(24, dtype=torch.float64)
+        factor = linear.shifted_factor(linear.make("pcg", self.pattern), values, weight, rows)
+        factor.solve(right_sides(self.pattern, 3))
+        assert factor.ok.all()
 
 
 class TestProduct:

@@ -29,6 +29,7 @@ from torchdismech.integrate.static import Static
 from torchdismech.model import Model
 from torchdismech.model.clamps import RigidWays, posed
 from torchdismech.robot.state import STATES, Control, State, control_of
+from torchdismech.solve.linear.base import DirectSolver
 
 __all__ = ["EquilibriumPath", "follow"]
 
@@ -153,5 +154,8 @@ def _check(model: Model, state: State, control: Control, last: object, steps: in
         raise InputError("follow: equilibria of materials that remember depend on the way; take Static with load_steps")
     if model.contact.constrained:
         raise InputError("follow: a path has a corner where a constraint closes or opens; take Penalty or Barrier")
-    if not model.solvers.of(state.batch).solves_indefinite:
-        raise InputError(f"follow: solver {model.solvers.name!r} cannot solve beyond limit points; take a direct one")
+    if not isinstance(model.solvers.of(state.batch), DirectSolver):
+        raise InputError(
+            f"follow: solver {model.solvers.name!r} is iterative and cannot tell which equilibria are stable; take a "
+            "direct one"
+        )

@@ -106,7 +106,9 @@ class JoinedFactor(Factor):
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
-        return self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
+        solution = self.parts[0].solve(rhs, transpose) + self.parts[1].solve(rhs, transpose)
+        self.ok = self.parts[0].ok | self.parts[1].ok  # iterative factors set it in each solve
+        return solution
 
 
 class Solver(ABC):

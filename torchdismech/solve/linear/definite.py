@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.solve.linear.base import Factor, JoinedFactor, Solver
+from torchdismech.solve.linear.base import DirectSolver, Factor, JoinedFactor, Solver
 
 __all__ = ["SMALLEST_EIGENVALUE", "factored", "positive_definite", "null_vectors"]
 
@@ -24,7 +24,7 @@ def factored(solver: Solver, values: Tensor, rows: Tensor, nearly: bool = False)
     """Return the factor of the matrices of some rows (B,), and the rows (B,) known to be positive definite.
 
     Matrices of a symmetric pattern that are not positive definite are factored as indefinite ones. No row is known to
-    be positive definite on unsymmetric patterns, or with solvers that refuse indefinite matrices.
+    be positive definite on unsymmetric patterns, or with iterative solvers.
 
     Parameters
     ----------
@@ -34,14 +34,15 @@ def factored(solver: Solver, values: Tensor, rows: Tensor, nearly: bool = False)
     factor = solver.factor(values, rows=rows)
     if not (solver.pattern.symmetric and solver.solves_indefinite):
         return factor, torch.zeros_like(rows)
+    definite = factor.ok if isinstance(solver, DirectSolver) else torch.zeros_like(rows)
     lost = rows & ~factor.ok
     if not bool(lost.any()):
-        return factor, factor.ok
+        return factor, definite
     found = JoinedFactor(factor, solver.factor(values, rows=lost, indefinite=True))
     singular = rows & ~found.ok
     if nearly and values.dtype == torch.float64 and bool(singular.any()):
-        return JoinedFactor(found, solver.factor(_shifted(solver, values, 0.5), singular, indefinite=True)), factor.ok
-    return found, factor.ok
+        return JoinedFactor(found, solver.factor(_shifted(solver, values, 0.5), singular, indefinite=True)), definite
+    return found, definite
 
 
 def _shifted(solver: Solver, values: Tensor, count: float) -> Tensor:

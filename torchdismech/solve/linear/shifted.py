@@ -42,12 +42,14 @@ def shifted_factor(
     diagonal = solver.diagonal(values.device)
     scale, share = largest_entry(values[diagonal], weight), weight.square().reciprocal().unsqueeze(1)
     shift, missing = torch.zeros_like(scale), rows
+    # iterative solvers find only in a solve that a matrix is indefinite, by a right-hand side with all eigenvectors
+    trial = torch.sin(1.0 + torch.arange(len(share), dtype=values.dtype, device=values.device)).expand(len(scale), -1)
     for k in range(shifts):
         shift = torch.where(missing, least * 10.0**k * scale, shift)
         shifted = values.clone()
         shifted[diagonal] += shift * share
         factor = solver.factor(shifted, rows=rows)
-        factor.solve(torch.zeros_like(shifted[diagonal].t()))  # iterative solvers set `ok` only in `solve`
+        factor.solve(trial)
         missing = missing & ~factor.ok
         if not bool(missing.any()):
             break
