@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from torchdismech.errors import InputError
+from torchdismech.native.graphs import recorded
 from torchdismech.sparse import Scatter
 
 
@@ -22,6 +23,21 @@ def test_a_sum_and_its_transpose():
     # sums of some ten terms, in another order
     torch.testing.assert_close(y.detach(), torch.from_numpy(dense) @ x.detach(), rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(by_x, torch.from_numpy(dense.T) @ by_y, rtol=1e-13, atol=1e-14)
+
+
+def test_second_derivatives_on_a_tape():
+    """Follow the gradient of a sum, too, where it is recorded: its derivative was zero there, without a word."""
+    scatter = Scatter((3, 4), [0, 1, 2, 2], [0, 1, 2, 3], [1.0, 2, 3, 4], torch.float64)
+    numbers = torch.arange(8.0, dtype=torch.float64).reshape(4, 2)
+
+    def second():
+        with torch.enable_grad():
+            x = (numbers + 0).requires_grad_()
+            (by_x,) = torch.autograd.grad((scatter(x) ** 3).sum() + (x**2).sum(), x, create_graph=True)
+            (twice,) = torch.autograd.grad(by_x.sum(), x)
+        return twice
+
+    torch.testing.assert_close(recorded(second, torch.device("cpu"), None).replay(), second())
 
 
 def test_entries_out_of_range_are_named():

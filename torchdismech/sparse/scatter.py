@@ -84,7 +84,7 @@ class _TapedSums(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor):
         saved = ctx.saved_tensors
-        return _row_sums(*saved[3:], *saved[:3], gradient), *[None] * 6  # type: ignore[call-arg]
+        return _TapedSums.apply(gradient, *saved[3:], *saved[:3]), *[None] * 6
 
 
 def _gpu_kernels() -> Kernels | None:
