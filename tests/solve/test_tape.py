@@ -145,6 +145,13 @@ def test_what_is_the_same_each_time_is_done_once():
     assert len(tape.work) == 1  # the last sum
 
 
+def test_random_numbers_are_new_each_time():
+    """Draw anew in each replay, also numbers that depend on no tensor: those of the recording were taken each time."""
+    tape = recorded(lambda: torch.randn(3) + torch.rand(3), CPU, None)
+    first = tape.replay().clone()
+    assert not torch.equal(tape.replay(), first)
+
+
 def test_work_that_torch_does_not_see():
     """Do it in each replay: compiled code, and what is said to be such work."""
     add = Fused(lambda a, b: [a + b, a * b], "a test")

@@ -95,6 +95,7 @@ TABLED = {
     "as truths": (lambda x: x.to(torch.bool), WHOLE),
     "of truths": (lambda c: c.to(torch.float64) + c.long(), TRUE),
     "in place": (lambda x, y: x.clone().add_(y).mul_(2).copy_(x + y).t(), X, OTHER),
+    "copied without waiting": (lambda x, y: x.clone().copy_(y, True), X, OTHER),
     "filled": (lambda x: torch.cat([x.clone().fill_(3.0), x.clone().zero_()]), X),
     "put in place": (lambda x, y: torch.where(y > 0, x, y, out=torch.empty_like(x)), X, OTHER),
     **{

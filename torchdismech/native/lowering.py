@@ -117,7 +117,7 @@ def _where(code: Instructions, out: Tensor, condition: Tensor, a: Tensor, b: Ten
     code.add("where", out, condition, code.operand(a, out.dtype), code.operand(b, out.dtype))
 
 
-def _copy(code: Instructions, out: Tensor, _: Tensor, source: Tensor | float) -> None:
+def _copy(code: Instructions, out: Tensor, _: Tensor, source: Tensor | float, non_blocking: bool = False) -> None:
     code.add("copy", out, code.operand(source, out.dtype))
 
 

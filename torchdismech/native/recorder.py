@@ -104,7 +104,7 @@ class TapeRecorder(TorchDispatchMode):
         """Record an operation that makes new tensors, and move these to the pool unless they are constant."""
         empty = call.name in EMPTY or not any(tensor.numel() for tensor in call.results)
         reads = frozenset() if call.name in FILLED else call.reads
-        constant = not empty and reads <= self._constant
+        constant = not empty and reads <= self._constant and torch.Tag.nondeterministic_seeded not in call.func.tags
         for tensor in call.results:
             if constant:
                 self.held.append(tensor)
