@@ -231,6 +231,15 @@ def test_code_that_fails_is_told(monkeypatch):
     assert torch.equal(found[0], random(2, 3) * 0.5)
 
 
+def test_constants_may_be_no_numbers():
+    """Compile NaN and infinity: NaN was no code for the compiler, and torch evaluated what had it, with a warning."""
+    chosen = Fused(lambda a: [torch.where(a > 0, a, math.nan), torch.maximum(a, torch.full_like(a, -math.inf))], "ends")
+    a = random(4, 3)
+    assert chosen.program([a]) is not None
+    expected = torch.stack([torch.where(a > 0, a, math.nan), a])
+    torch.testing.assert_close(chosen(4, a), expected, rtol=0, atol=0, equal_nan=True)
+
+
 def test_types_do_not_share_programs():
     """Find numbers of the type that is asked for, also where the text of a program does not say it."""
     shapes = [(2, 3)]

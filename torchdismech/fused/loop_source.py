@@ -14,7 +14,7 @@ NUMBERS = {torch.float64: "double", torch.float32: "float"}
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 INFIX |= {"less": "<", "less_or_equal": "<=", "equal": "==", "both": "&", "either": "|"}
 PREFIX = {"neg": "-", "not": "~"}
-BEYOND = {"inf": "__builtin_inf()", "-inf": "-__builtin_inf()"}
+BEYOND = {"inf": "__builtin_inf()", "-inf": "-__builtin_inf()", "nan": '__builtin_nan("")'}
 
 # Source of the function that is called. `inputs` are rows of five numbers (see `Input` in vectors.h); the values of
 # spring s and robot b are written at s * robots + b, one row of values after the other. A vector holds robots of one
