@@ -324,6 +324,12 @@ class TestChoice:
         with pytest.raises(InputError, match="dense, banded, multifrontal, pcg, bicgstab"):
             linear.make("magic", chain())
 
+    @pytest.mark.parametrize("setting", [5, None, ["pcg"], {"name": ["pcg"]}])
+    def test_what_is_no_setting_is_refused(self, setting):
+        """Say what is expected, and what came."""
+        with pytest.raises(InputError, match="^solver: expected .* got "):
+            linear.named(setting)
+
     def test_robot_without_unknowns(self):
         """Factor and solve nothing, for a robot that is clamped all over."""
         factor = linear.choose(Pattern.union(0, [], [], True), 4).factor(torch.zeros(0, 4, dtype=torch.float64))

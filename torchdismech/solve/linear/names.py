@@ -32,9 +32,11 @@ def named(setting: Setting) -> tuple[str, dict[str, Any]]:
     ----------
     setting : the name, or a mapping like {"name": "pcg", "tolerance": 1e-10, "product": "torch-sparse"}.
     """
+    if not isinstance(setting, str | Mapping):
+        raise InputError(f'solver: expected a name or a mapping such as {{"name": "pcg"}}, got {setting!r}')
     given = {"name": setting} if isinstance(setting, str) else dict(setting)
     name = given.pop("name", None)
-    if name != "auto" and name not in SOLVERS:
+    if not isinstance(name, str) or (name != "auto" and name not in SOLVERS):
         raise InputError(f"solver: expected one of auto, {', '.join(SOLVERS)}, got {name!r}")
     taken = {} if name == "auto" else _options(SOLVERS[name])
     for option, value in given.items():
