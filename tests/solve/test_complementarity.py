@@ -316,6 +316,16 @@ def test_independent_contacts_span_the_normals():
         assert torch.linalg.matrix_rank(jacobian[row, chosen[row]]) == chosen[row].sum()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_no_robots_have_no_impulses(method):
+    """Return empty tensors for an empty batch."""
+    nothing = torch.zeros(0, 6, dtype=torch.float64)
+    mu = torch.zeros(0, 2, dtype=torch.float64)
+    result = solve_contact(torch.zeros(0, 6, 6, dtype=torch.float64), nothing, mu, every(mu), method=method)
+    assert result.impulses.shape == result.velocity.shape == (0, 6)
+    assert result.status.shape == (0,) and result.sticking.shape == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -359,6 +369,7 @@ def test_malformed_contacts_are_refused(change, message):
     [
         ({"q": torch.zeros(2, 2, dtype=torch.float64)}, "expected A of shape"),
         ({"q": torch.zeros(2, 3)}, "float64"),
+        ({"matrix": torch.zeros(2, 0, 0), "q": torch.zeros(2, 0)}, "with m >= 1"),
         ({"method": "gauss_seidel"}, "method must be one of interior_point, fischer_burmeister"),
         ({"tolerance": -1.0}, "tolerance"),
     ],

@@ -96,10 +96,10 @@ def solve_lcp(
 
 def _check_problem(matrix: Tensor, q: Tensor) -> None:
     """Refuse matrices and vectors of wrong shapes or types."""
-    if q.ndim != 2 or matrix.shape != (*q.shape, q.shape[1]):
+    if q.ndim != 2 or not q.shape[1] or matrix.shape != (*q.shape, q.shape[1]):
         raise InputError(
-            f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m), got {tuple(matrix.shape)} and "
-            f"{tuple(q.shape)}"
+            f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m) with m >= 1, got {tuple(matrix.shape)} "
+            f"and {tuple(q.shape)}"
         )
     if not matrix.dtype == q.dtype == torch.float64:
         raise InputError(

@@ -101,7 +101,7 @@ def first_places(which: Tensor) -> Tensor:
     K is the largest number of such contacts in a row, at least 1. Rows with fewer are filled up, at the end, with
     contacts where it is False.
     """
-    most = max(int(which.sum(1).max()), 1)
+    most = max([1, *which.sum(1).tolist()])
     return torch.argsort((~which).to(torch.uint8), dim=1, stable=True)[:, :most]
 
 
