@@ -15,6 +15,7 @@ from torchdismech.integrate.recorded import gradients as recorded_gradients
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.system import memory
 from torchdismech.system.workers import shared_out
 from torchdismech.values import per_robot
 
@@ -29,7 +30,8 @@ INTEGRATORS = {
 
 @pytest.fixture(autouse=True)
 def recorded_at_once(monkeypatch):
-    """Record the first step of a kind, and as many recordings as there are threads at the next."""
+    """Record the first step of a kind, and as many recordings as there are threads at the next, of robots so small."""
+    monkeypatch.setattr(memory, "BYTES_A_THREAD", 0)
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
     monkeypatch.setattr(for_threads, "STEPS_A_RECORDING", 1)
 
@@ -257,6 +259,15 @@ def test_recordings_are_made_by_and_by(threads, monkeypatch):
         state, _ = integrator.step(model, state)
         counts.append(len(model.recordings[0].more_recordings))
     assert counts == [0, 0, 1, 1, 2, 2, 2]  # 5 steps of parts in the first step, 6 in each later one
+
+
+def test_small_parts_are_taken_by_one_thread(threads, seen, monkeypatch):
+    """Threads would wait for each other, as one at a time runs Python."""
+    monkeypatch.setattr(memory, "BYTES_A_THREAD", 5e6)
+    threads(3)
+    model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
+    singly(model, integrator, moving(model, integrator))
+    assert len(seen) == 1 and not model.recordings[0].more_recordings
 
 
 def test_an_error_of_a_thread_is_raised():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "BYTES_A_THREAD",
     "available_bytes",
     "block_entries",
     "derivatives",
@@ -39,6 +40,9 @@ BYTES_AT_A_TIME = 40e6
 # time; of 25 nodes, 1024 in all, 41 to 45 with 64 to 512. Operations are too short for several threads, which take
 # parts of the batch in place of parts of operations: so there have to be as many parts as threads, or more.
 RECORDED_BYTES_AT_A_TIME = 12e6
+# Threads that take chunks side by side gain where a step of a chunk is 1 ms of compiled code and more, as one at a time
+# runs Python: two threads take 64 rods of 9 nodes in three times the time of one, 256 in the same, of 25 in two thirds.
+BYTES_A_THREAD = 5e6
 FEWEST = 16  # robots at a time on a core: two vectors of the compiled band solver
 # Robots in a vector of the widest processors; compiled loops take as long for a vector that is not full.
 VECTOR = 8
@@ -114,7 +118,7 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     """Return how many robots of a batch are best evaluated at a time on a CPU; on a GPU, the whole batch.
 
     With more of torch's threads it grows, as they share each operation that is large enough; in recorded steps without
-    contact it falls, as each thread takes other robots.
+    contact it falls, as each thread takes other robots, down to where these are enough for a thread.
 
     Parameters
     ----------
@@ -126,7 +130,7 @@ def robots_at_a_time(model: Robot, batch: int, recorded: bool = False) -> int:
     if recorded:
         takers, best = threads, max(FEWEST, RECORDED_BYTES_AT_A_TIME / of_a_robot)
         if model.contact.none:  # with contact steps may leave their recordings, and small parts cost more Python
-            best = max(FEWEST, min(best, batch / threads))
+            best = min(best, max(FEWEST, batch / threads, BYTES_A_THREAD / of_a_robot))
     else:
         takers, best = 1, threads * max(FEWEST, BYTES_AT_A_TIME / of_a_robot)
     if round(batch / best) <= 1:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
+
+from torchdismech.system import memory
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.recorded.step_kind import StepKind
 
 __all__ = ["Replayed", "missing_recordings", "used_recordings"]
 
@@ -21,17 +25,17 @@ class Replayed(Protocol):
     replayed_steps: int
 
 
-def used_recordings(q: Tensor, parts: int) -> int:
-    """Return how many recordings steps of a batch use, in so many parts of robots like those at q (B, n)."""
-    return min(parts, torch.get_num_threads()) if q.is_cpu else 1
+def used_recordings(kind: StepKind, parts: int) -> int:
+    """Return how many recordings of a kind of steps take this many parts of a batch side by side."""
+    return min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= memory.BYTES_A_THREAD / 2 else 1
 
 
-def missing_recordings(replayed: Replayed, q: Tensor, parts: int) -> int:
+def missing_recordings(replayed: Replayed, kind: StepKind, parts: int) -> int:
     """Return how many recordings are to be made now, beside those that there are; none in inference mode.
 
     Tensors that are made in inference mode could not be written to outside of it.
     """
     if torch.is_inference_mode_enabled():
         return 0
-    due = min(used_recordings(q, parts) - 1, replayed.replayed_steps // STEPS_A_RECORDING)
+    due = min(used_recordings(kind, parts) - 1, replayed.replayed_steps // STEPS_A_RECORDING)
     return max(0, due - len(replayed.more_recordings))

@@ -253,10 +253,9 @@ def adjoints_for_threads(
     passes, _ = _passes_for(recipe, kind, needed)
     if passes is None or passes.recording is None:
         return []
-    q, _ = needed[0]
-    for _ in range(missing_recordings(passes, q, parts)):
+    for _ in range(missing_recordings(passes, kind, parts)):
         passes.more_recordings.append(passes.recording.another())
-    return [passes.recording, *passes.more_recordings[: used_recordings(q, parts) - 1]]
+    return [passes.recording, *passes.more_recordings[: used_recordings(kind, parts) - 1]]
 
 
 def _passes_for(

@@ -140,9 +140,9 @@ def recordings_for_threads(kind: StepKind, problem: StepProblem, parts: int) -> 
     """
     if kind.left_steps > LEFT_AT_MOST * kind.replayed_steps:
         return [kind.recorded_step]
-    for _ in range(missing_recordings(kind, problem.state.q, parts)):
+    for _ in range(missing_recordings(kind, kind, parts)):
         kind.more_recordings.append(RecordedStep(kind, problem))
-    return [kind.recorded_step, *kind.more_recordings[: used_recordings(problem.state.q, parts) - 1]]
+    return [kind.recorded_step, *kind.more_recordings[: used_recordings(kind, parts) - 1]]
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:

@@ -23,6 +23,7 @@ from torchdismech.model.mechanics import StepStart
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot
 from torchdismech.system.forks import lock_for_threads
+from torchdismech.system.memory import evaluation_bytes
 from torchdismech.values import Place, Values
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class StepKind:
         several.
     layout : the order of a step's inputs.
     recording : takes the steps; None before it is made.
+    bytes_at_a_time : estimate of the memory that an evaluation of the robots of one step takes.
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
@@ -102,6 +104,7 @@ class StepKind:
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
+        self.bytes_at_a_time = problem.state.batch * evaluation_bytes(problem.model)
         self.more_recordings: list[RecordedStep] = []
         self.replayed_steps = self.left_steps = 0
         self.turn = lock_for_threads()
