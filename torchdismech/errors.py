@@ -28,6 +28,7 @@ __all__ = [
     "refuse_other_model",
     "refuse_trained",
     "refuse_unstepped",
+    "requires_gradients",
     "shown",
     "truth",
     "warn",
@@ -126,6 +127,13 @@ def refuse_other_dtype(where: str, dtype: object) -> None:
         raise InputError(f"{where}: expected torch.float32 or torch.float64, got {dtype!r}")
 
 
+def requires_gradients(value: object) -> bool:
+    """Return whether a value is a tensor that requires gradients, or lists and tuples that hold one."""
+    if isinstance(value, torch.Tensor):
+        return value.requires_grad
+    return isinstance(value, list | tuple) and any(map(requires_gradients, value))
+
+
 def refuse_trained(
     value: object, what: str, instead: str = "set it in a step by Control(values=...); see docs/gradients.md"
 ) -> None:
@@ -133,7 +141,7 @@ def refuse_trained(
 
     `instead`: the last advice of the message, for models whose steps take no `Control(values=...)`.
     """
-    if isinstance(value, torch.Tensor) and value.requires_grad:
+    if requires_gradients(value):
         raise InputError(
             f"{what}: got a tensor that requires gradients; only its numbers are kept, so gradients by it would be "
             "wrong or missing. Give it detached, and train what the model holds: trainable.scaled(model, names) or "

@@ -241,6 +241,8 @@ def test_bad_parameters_are_refused():
     for given in ("down", None, [[0, 0, 1], [0]]):
         with pytest.raises(InputError, match="Gravity.acceleration: expected numbers, got"):
             forces.Gravity(given)
+    with pytest.raises(InputError, match="Gravity.acceleration: got a tensor that requires gradients"):
+        forces.Gravity((0, 0, torch.tensor(-9.81, requires_grad=True)))
     used = forces.Viscous(0.1)
     rod(used)
     with pytest.raises(InputError, match="another model"):

@@ -365,6 +365,16 @@ def test_functions_of_time_are_evaluated_where_forces_are(integrator):
     assert torch.allclose(*ends, rtol=0, atol=1e-10)  # to what steps leave of their residuals
 
 
+def test_functions_of_time_pass_gradients_by_numbers_in_a_list_on():
+    """Differentiate by a field's size that a function of time gives beside plain numbers."""
+    size = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    given = [lambda time: (0.0, 0.0, size), lambda time: torch.stack([0 * size, 0 * size, size])]
+    models = [coil(field)[0] for field in given]
+    tips = [ImplicitEuler(1e-3).step(model, model.initial_state())[0].positions[0, -1].sum() for model in models]
+    gradients = [torch.autograd.grad(tip, size)[0] for tip in tips]
+    assert gradients[0] == gradients[1] != 0
+
+
 @pytest.mark.parametrize(
     ("field", "said"),
     [

@@ -56,6 +56,18 @@ def test_gradients_of_the_tip_are_central_differences(integrator, space, steps):
         assert abs(float(gradients[k] / difference) - 1) < AGREE, k
 
 
+def test_gradients_reach_tensors_in_lists():
+    """Differentiate by lengths and gravity whose tensors are given in lists, and by angles of an initial state."""
+    leaves = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.3, -9.81, 0.1)]
+
+    def ends(length, gravity, angle):
+        chain = RigidChain([length, 0.2], 0.1, 0.1, 1e-3, 0.5, gravity=(0.0, 0.0, gravity))
+        state = chain.initial_state(q=[angle, 0.0])
+        return Radau(0.01).step(chain, state, throw=True)[0].q.sum()
+
+    assert torch.autograd.gradcheck(ends, leaves)
+
+
 @pytest.mark.parametrize("space", [False, True])
 def test_every_constant_has_its_gradient(space):
     """Differentiate a step by each constant of unlike elements and by the torques."""

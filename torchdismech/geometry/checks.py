@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
-from torchdismech.errors import InputError, listed, shown
+from torchdismech.errors import InputError, listed, requires_gradients, shown
 
 __all__ = [
     "LARGE",
@@ -91,7 +91,7 @@ def array_of(given: object, where: str, dtype: type | None = None) -> np.ndarray
 
 def refuse_trained_shape(given: object, where: str) -> None:
     """Refuse tensors that require gradients, also inside lists, as geometry of robots and obstacles."""
-    if _requires_gradients(given):
+    if requires_gradients(given):
         raise InputError(
             f"{where}: got a tensor that requires gradients; robots and obstacles are built of its numbers alone, so "
             "gradients by it would be missing. Give it detached, and differentiate by what runs are given: where nodes "
@@ -99,12 +99,6 @@ def refuse_trained_shape(given: object, where: str) -> None:
             "natural_curvature=...); where clamps are, Control(pose=...); or by what the model holds, "
             "trainable.shifted(model, names); see docs/gradients.md"
         )
-
-
-def _requires_gradients(given: object) -> bool:
-    if isinstance(given, Tensor):
-        return given.requires_grad
-    return isinstance(given, list | tuple) and any(map(_requires_gradients, given))
 
 
 def check_nodes(nodes: np.ndarray, where: str) -> None:

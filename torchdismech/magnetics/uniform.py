@@ -12,7 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.base import number, scalar, vector
 from torchdismech.magnetics.field import Field
 from torchdismech.magnetics.over_time import between, of_times, rising
-from torchdismech.values import Given
+from torchdismech.values import Given, tensor_of
 
 __all__ = ["Constant", "Rotating", "Table", "Timed"]
 
@@ -128,7 +128,7 @@ class Timed(Uniform):
         """Return the field (B, 3)."""
         returned = self.function(time)
         try:
-            field = torch.as_tensor(returned, dtype=time.dtype, device=time.device)
+            field = tensor_of(returned, time.dtype).to(time.device)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 f"magnetic field: the function of time has to return (3,) or (B, 3) = ({len(time)}, 3) numbers, got "

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, shown
+from torchdismech.errors import InputError, requires_gradients, shown
 
 __all__ = ["Given", "numbers", "tensor_of"]
 
@@ -21,10 +21,13 @@ Given = float | np.number | Tensor | np.ndarray | Sequence[Row]  # numbers as us
 def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
     """Return the value as a tensor, of the dtype if given; a tensor stays on its device, all else goes to the CPU.
 
-    To the CPU whatever torch's default device is: models are built there.
+    To the CPU whatever torch's default device is: models are built there. Gradients pass through, also those by tensors
+    in lists, of which torch would take the numbers alone.
     """
     if isinstance(value, Tensor):
         return value if dtype is None else value.to(dtype)
+    if requires_gradients(value):
+        return torch.stack([tensor_of(part, dtype).cpu() for part in value])
     return torch.as_tensor(value, dtype=dtype, device="cpu")
 
 
