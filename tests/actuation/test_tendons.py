@@ -355,6 +355,34 @@ def test_points_turn_with_what_holds_and_carries_them():
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("turned", [[1], [3], [1, 2, 3]])
+def test_material_offsets_stay_on_one_side_of_a_rod_whose_edges_are_stored_either_way(turned):
+    """Find the points of a rod whose edges all point along it, clamped at an end and at a node between two edges."""
+    nodes = np.array([[0, 0, 0], [0.1, 0, 0], [0.2, 0, 0.01], [0.3, 0, 0.04], [0.4, 0, 0.09]])
+    along = np.stack([np.arange(4), np.arange(1, 5)], axis=1)
+    either_way = along.copy()
+    either_way[turned] = along[turned, ::-1]
+    points = []
+    for edges in (along, either_way):
+        builder = RobotBuilder()
+        builder.add_rods(nodes, edges, Circle(5e-3), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0, 2], direction="rest")
+        builder.add_force(Tendons([AtNodes(range(5), (0.01, 0.02, 0.03), frame="material")], tension=1.0))
+        model = builder.finalize()
+        points.append(model.forces[0].points(model.initial_state()))
+    torch.testing.assert_close(points[1], points[0])
+
+
+def test_material_offsets_where_frames_cancel_each_other_are_refused():
+    """Name the node of a cross whose four arms are stored towards its middle."""
+    builder = RobotBuilder()
+    arms = [[0, 0, 0], [1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]
+    builder.add_rods(arms, [[1, 0], [2, 0], [3, 0], [4, 0]], Circle(5e-3), Material(1e6, 1000.0))
+    builder.add_force(Tendons([AtNodes([1, 0], (0.01, 0, 0), frame="material")], tension=1.0))
+    with pytest.raises(InputError, match="AtNodes: frame: at node 0 rods meet whose tangents or directors cancel"):
+        builder.finalize()
+
+
 def test_a_tendon_pulls_the_nodes_of_a_shell():
     """Lift the corner of a plate towards a point in space."""
     mesh = meshes.rectangle(0.2, 0.2, 0.1)

@@ -18,6 +18,7 @@ from torchdismech.values import numbers, tensor_of
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 
 FRAMES = ("world", "material")
+CANCELLED = 1e-6  # a mean of unit vectors shorter than this has no direction
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class AtNodes:
     """Points that are fixed to the sections of rods at their nodes, or to nodes of shells.
 
     The frame of a section is the mean of those of the rod edges at the node; where a clamp holds the rod in a direction
-    it is that of the clamp. Nodes of shells have no frame, so that their points are the nodes themselves.
+    it is that of the clamp. Its tangent points along the rod (`Body.rods`), also where edges are stored the other way
+    round. Nodes of shells have no frame, so that their points are the nodes themselves.
 
     Parameters
     ----------
@@ -122,6 +124,12 @@ class RestFrames:
         edges = torch.cat([body.nodes[end] - body.nodes[start], body.held_tangents])
         t = edges / torch.linalg.vector_norm(edges, dim=-1, keepdim=True)
         self.axes = torch.stack([t, body.directors, torch.linalg.cross(t, body.directors)], dim=1)
+        signs = torch.ones(len(start), dtype=t.dtype, device="cpu")
+        for rod in body.rods:
+            signs[torch.as_tensor(rod.edges, device="cpu")] = torch.as_tensor(rod.signs, dtype=t.dtype, device="cpu")
+        signs = torch.cat([signs, signs[torch.as_tensor(body.held.edges, device="cpu")]])
+        # m1 is the same in both directions, m2 = t x m1 is not
+        self._along_rods = torch.stack([signs, torch.ones_like(signs), signs], dim=1).unsqueeze(-1)
 
     def offsets(self, part: AtNodes | OnEdges | Fixed, carriers: Sequence[Carriers]) -> Tensor:
         """Return the offsets (B or 1, k, 3) of a part of a route, in axes of the world [m]."""
@@ -141,13 +149,23 @@ class RestFrames:
                     "leave the offset out"
                 )
             if part.frame == "material":
-                offsets[:, k] = self._in_world(offsets[:, k], point)
+                offsets[:, k] = self._in_world(offsets[:, k], point, isinstance(part, AtNodes))
         return offsets
 
-    def _in_world(self, offset: Tensor, point: Carriers) -> Tensor:
-        """Return in axes of the world an offset (B, 3) that is given along m1, m2 and t of a section."""
-        mean = self.axes[point.frames].mean(0).to(offset)
-        t, m1, m2 = mean / torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
+    def _in_world(self, offset: Tensor, point: Carriers, along_rods: bool) -> Tensor:
+        """Return in axes of the world an offset (B, 3) that is given along m1, m2 and t of a section.
+
+        These are directed along the rods with `along_rods`, else along the edge as it is stored.
+        """
+        axes = self.axes * self._along_rods if along_rods else self.axes
+        mean = axes[point.frames].mean(0).to(offset)
+        size = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
+        if bool((size < CANCELLED).any()):
+            raise InputError(
+                f"AtNodes: frame: at node {next(iter(point.nodes))} rods meet whose tangents or directors cancel each "
+                "other, so that they have no mean; give the offset there in the axes of the world"
+            )
+        t, m1, m2 = mean / size
         return offset @ torch.stack([m1, m2, t])
 
 
