@@ -1,5 +1,7 @@
 """Thrust of bells that contract and refill."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,16 @@ class TestThrust:
         state = moving(model, state)
         expected = -(gradient(force.volume, state) * state.node_velocities).sum((1, 2))
         assert torch.allclose(force.expelled(state), expected, rtol=1e-10)
+
+    def test_a_bell_inside_out_is_warned_of(self):
+        """Warn of normals that point into the bell, but not of a flat one."""
+        mesh = hemisphere(self.RADIUS, 0.012)
+        with pytest.warns(UserWarning, match="the triangles' normals point into the bell"):
+            shell(mesh.nodes, mesh.triangles[:, ::-1], Thrust(1.0, 1e-6))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Thrust")
+            shell(mesh.nodes * [1, 1, 0] + [0, 0, 0.3], mesh.triangles[:, ::-1], Thrust(1.0, 1e-6))
+            shell(mesh.nodes, mesh.triangles, Thrust(1.0, 1e-6))
 
     def test_rigid_motion_expels_nothing(self):
         """Neither count the bell's own swimming nor its turning as flow, wherever it is."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.surface import AFTER, NEXT, SurfaceForce, area_vector
@@ -22,12 +22,15 @@ from torchdismech.values import Given
 
 __all__ = ["Thrust"]
 
+FLAT = 1e-6  # volume over size^3 below which a bell counts as flat, up to rounding, also in float32
+
 
 class Thrust(SurfaceForce):
     """The thrust of a bell (a jellyfish) that expels fluid through its rim: proportional to the volume it expels.
 
-    The volume V is that between the bell's triangles and the cone from the rim to the mean of the rim's nodes. With
-    the expelled flow e = -dV/dt, from the velocities of the nodes,
+    The volume V is that between the bell's triangles and the cone from the rim to the mean of the rim's nodes, above
+    zero where the triangles' normals point out of the bell; a bell that is built inside out is warned of. With the
+    expelled flow e = -dV/dt, from the velocities of the nodes,
 
         thrust = coefficient * e * tanh(|e| / smoothing) * (1 if e > 0 else refill)
 
@@ -77,7 +80,7 @@ class Thrust(SurfaceForce):
             raise InputError(f"Thrust.refill: expected a share from 0 to 1, got {refill}")
 
     def bind(self, body: Body) -> None:
-        """Number the bell's nodes and find its rim."""
+        """Number the bell's nodes and find its rim; warn of a bell that is wound inside out."""
         super().bind(body)
         triangles = self._triangles.cpu().numpy()
         nodes, corners = np.unique(triangles, return_inverse=True)
@@ -85,11 +88,16 @@ class Thrust(SurfaceForce):
         self.register_buffer("_corners", torch.as_tensor(corners.reshape(-1, 3), device="cpu"), persistent=False)
         rim = np.searchsorted(nodes, _one_rim(triangles))
         self.register_buffer("_rim", torch.as_tensor(rim, device="cpu"), persistent=False)
+        rest = body.nodes[None].detach()
+        if float(self._volume(rest)) < -FLAT * float(self._about_rim(rest).abs().max()) ** 3:
+            warn(
+                "Thrust: the triangles' normals point into the bell, so that it would expel what it takes in: turn the "
+                "triangles, triangles[:, ::-1]"
+            )
 
     def volume(self, state: State) -> Tensor:
         """Return the volume (B,) [m^3] between the bell and the cone over its rim."""
-        y = self._about_rim(state.positions)[:, self._corners]
-        return (y * _volume_gradient(y)).sum((1, 2, 3)) / 3
+        return self._volume(state.positions)
 
     def expelled(self, state: State) -> Tensor:
         """Return the flow (B,) [m^3/s] that the bell expels: minus the rate of change of its volume."""
@@ -124,6 +132,10 @@ class Thrust(SurfaceForce):
             turned = (self._thrust(flow) * share.squeeze(-1))[..., None, None] * self._axis_gradient(state).unsqueeze(1)
             position = position + turned.flatten(1, 2)
         return [(position.unsqueeze(1), velocity.unsqueeze(1))]
+
+    def _volume(self, positions: Tensor) -> Tensor:
+        y = self._about_rim(positions)[:, self._corners]
+        return (y * _volume_gradient(y)).sum((1, 2, 3)) / 3
 
     def _thrust(self, flow: Tensor) -> Tensor:
         """Return the thrust [N] of a flow, both (B, 1)."""
