@@ -190,6 +190,8 @@ def test_refusals():
         Dahl({"EA": 1.0}, {"GJ": 1.0})
     with pytest.raises(InputError, match="together: expected some of EA, got 'GJ'"):
         Plastic({"EA": 1.0}, 1.0, together=("GJ",))
+    with pytest.raises(InputError, match="together: expected each name once, got EA, EA"):
+        Plastic({"EA": 1.0}, 1.0, together=("EA", "EA"))
     with pytest.raises(InputError, match="EI1: expected 0 or more, got -1"):
         Maxwell({"EI1": -1.0}, 1.0)
     with pytest.raises(InputError, match="relaxation_time: expected more than 0"):

@@ -325,6 +325,14 @@ REFUSED = {
     },
     "text for a modulus": (lambda: cable(3, youngs="2e10"), "youngs: expected numbers, got '2e10'"),
     "a truth for a modulus": (lambda: cable(3, youngs=True), "youngs: expected numbers, got True"),
+    "no stiffness": (
+        lambda: RigidChain([0.1, 0.1], 0.1, 0.05, 1e-4, None, space=True),
+        "stiffness: in space expected three, about x, y and z, got None",
+    ),
+    "a list for the whole length": (
+        lambda: RigidChain.cylinder(3, [1.0], 0.01, 1000.0, 1e6),
+        r"length: expected that of the whole, a number or \(B, 1\), got shape \(1,\)",
+    ),
     "text for masses": (lambda: RigidChain(0.1 * np.ones(3), ["1"] * 3, 0.05, 1e-4, 1.0), "mass: expected numbers"),
     "torques of a table": (lambda: cable(3).drive(torch.zeros(2, 5)), r"drive: torque: .* got shape \(2, 5\)"),
     "text for a torque": (lambda: cable(3).drive("a"), "drive: torque: expected numbers, got 'a'"),
@@ -334,6 +342,12 @@ REFUSED = {
     ),
     "frequencies": (lambda: natural_frequencies(cable(3), 4), "count: expected 1 to 3"),
 }
+
+
+def test_numbers_of_numpy_count_for_all_axes():
+    """Take a number of NumPy, single or whole, as one of Python."""
+    chains = [RigidChain([0.1, 0.1], 0.1, 0.05, 1e-4, one, space=True) for one in (2, np.float32(2), np.int64(2))]
+    assert [[float(getattr(c, f"stiffness_{axis}")) for axis in "xyz"] for c in chains] == [[2.0] * 3] * 3
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -186,6 +186,8 @@ class Plastic(_Springs):
             raise InputError(f"Plastic: together: expected a list of names, got the text {together!r}")
         if unknown := [name for name in together if name not in self._names]:
             raise InputError(f"Plastic: together: expected some of {', '.join(self._names)}, got {unknown[0]!r}")
+        if len({*together}) < len(together):
+            raise InputError(f"Plastic: together: expected each name once, got {', '.join(together)}")
         groups = [tuple(together)] * bool(together) + [(name,) for name in self._names if name not in together]
         self.groups = [tuple(self._names.index(name) for name in group) for group in groups]
 

@@ -47,7 +47,8 @@ class RigidChain(ReducedModel):
     Parameters
     ----------
     length, mass, centre : of each element, at least two [m, kg, m]: length from joint to joint, and distance of the
-        centre of mass from the first of these joints. A number for all, (elements,), (B, 1) or (B, elements).
+        centre of mass from the first of these joints. A number for all, (elements,), (B, 1) or (B, elements); lengths
+        are given for each element, as they say how many there are.
     inertia : about the centre of mass [kg m^2]; in space three of these: about the body's x, y, z.
     stiffness, damping : of the springs, one fewer than elements [N m/rad, N m s/rad]; in space three of these: twist
         (about x), bending about y and z.
@@ -331,9 +332,9 @@ class RigidChain(ReducedModel):
         """Return (axis, value) for each axis; one number counts for all axes."""
         if not self.space:
             return [("z", value)]
-        if isinstance(value, (int, float)):
+        if isinstance(value, (int, float, np.number)):
             return [(axis, value) for axis in AXES]
-        if isinstance(value, (Tensor, np.ndarray)) or len(value) != 3:
+        if not isinstance(value, list | tuple) or len(value) != 3:
             raise InputError(f"{name}: in space expected three, about x, y and z, got {value}")
         return list(zip(AXES, value, strict=True))
 

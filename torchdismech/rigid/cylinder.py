@@ -100,7 +100,7 @@ def _whole_length(length: Number) -> Tensor:
     """Return the length of the whole body, () or (B, 1) [m]."""
     total = numbers(length, "length")
     positive(total.detach(), "length")
-    if total.dim() and total.shape[-1] != 1:
+    if total.dim() and total.shape[1:] != (1,):
         raise InputError(f"length: expected that of the whole, a number or (B, 1), got shape {tuple(total.shape)}")
     return total
 
