@@ -14,6 +14,7 @@ from torchdismech import (
     RobotBuilder,
     Static,
     Trajectory,
+    TrajectoryWriter,
     forces,
     rollout,
     straight,
@@ -148,6 +149,19 @@ def test_files_of_earlier_versions_go_on(tmp_path):
     assert torch.equal(found.q, expected.q)
 
 
+def test_runs_are_written_whatever_rule_comes_before_or_after(tmp_path):
+    """Write runs from states without history and with it, by either rule, also beside the frames of a run before."""
+    model, first, second = swinging(), tmp_path / "first.h5", tmp_path / "second.h5"
+    for rule, next_rule in ((BDF2(1e-3), ImplicitEuler(1e-3)), (ImplicitEuler(1e-3), BDF2(1e-3))):
+        rollout(model, model.initial_state(), rule, 3, writer=TrajectoryWriter(first))
+        before = Trajectory.load(first)
+        goes_on = rollout(model, before.state, next_rule, 3, writer=TrajectoryWriter(second, resume=before))
+        state = before.state
+        for _ in range(3):
+            state, _ = next_rule.step(model, state)
+        assert torch.equal(goes_on.state.q, state.q) and type(goes_on.state) is type(state)
+
+
 def test_what_it_remembers_ends_with_a_step_of_another_rule():
     """Begin anew after an equilibrium: the robot is at rest, and the step before the last is over."""
     model, rule = swinging(), BDF2(1e-3, **TIGHT)
@@ -166,6 +180,9 @@ def test_refused():
     state, _ = BDF2(1e-3).step(model, model.initial_state())
     with pytest.raises(InputError, match=r"expected a state after steps of 0.002 s, got one after steps of 0.001 s"):
         BDF2(2e-3).step(model, state)
+    other, _ = BDF2(2e-3).step(model, model.initial_state())
+    with pytest.raises(InputError, match=r"expected a state after steps of 0.001 s, got one after steps of 0.002 s"):
+        BDF2(1e-3).step(model, type(state).joined([state, other]))
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
 

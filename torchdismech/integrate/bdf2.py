@@ -52,10 +52,11 @@ class _TwoStepScheme(Scheme):
         """Return the state with its history; for robots without one, a step of constant acceleration."""
         if not isinstance(state, TwoStepState):
             return self._begun(state, dt)
-        if bool(((state.step_length - dt).abs() > ROUNDING * dt).any()):
+        off = (state.step_length - dt).abs() > ROUNDING * dt
+        if bool(off.any()):
             raise InputError(
                 f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
-                f"{float(state.step_length[0]):g} s; State.of(state) begins anew"
+                f"{float(state.step_length[off][0]):g} s; State.of(state) begins anew"
             )
         if torch.equal(state.velocity, state.reached_velocity):
             return state
@@ -90,7 +91,7 @@ class BDF2(Integrator):
     u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). For the first step, the step
     before is made up from velocity and acceleration, which `Model.initial_state` gives. So it is when a robot was
     thrown, by `Model.thrown` or by `state.replace(velocity=...)`: then its velocity is not the one that the step before
-    ended with. All steps have one length. A run that is written to a file starts from `started(state)`.
+    ended with. All steps have one length.
 
     Parameters
     ----------

@@ -224,7 +224,7 @@ class SteppingMethod(ABC):
     def started(self, state: State) -> State:
         """Return the state with the history that the method needs, made up for robots that have none.
 
-        Steps do so themselves; what is written to a file has to have it from the first frame on.
+        Steps and runs do so themselves.
         """
         return self.scheme.started(state, self._step_length)
 

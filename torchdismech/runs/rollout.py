@@ -28,6 +28,7 @@ from torchdismech.runs.stepping import (
     is_ahead,
     progress_bar,
     scheduled_ahead,
+    started,
     stepper_of_many,
     warn_of_failures,
 )
@@ -193,6 +194,7 @@ def _frames(
 ) -> Iterator[Frame]:
     """Yield the initial frame, then those of the run's steps; `bar` is a progress bar, or None."""
     integrator.prepare(model, state, steps)
+    state = started(integrator, state)  # so that all frames hold the same fields
     memory = begun(options.controller, model, state, integrator, steps, options.memory)
     extras = _FrameExtras(model, integrator, options.strains, options.reactions)
     progress = _RunProgress.initially(state, memory, running)

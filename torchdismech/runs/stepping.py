@@ -16,8 +16,9 @@ from torchdismech.control.protocol import expected, name_of
 from torchdismech.errors import FailureWarning, InputError, SimulationError, Status, refuse_other_kind, truth, warn
 from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.info import SeveralSteps
+from torchdismech.integrate.integrator import SteppingMethod
 from torchdismech.model.appearance import Appearance
-from torchdismech.robot.state import BatchState, Control
+from torchdismech.robot.state import BatchState, Control, State
 
 __all__ = [
     "STEPS_HANDED_OVER",
@@ -30,6 +31,7 @@ __all__ = [
     "progress_bar",
     "scheduled",
     "scheduled_ahead",
+    "started",
     "stepper_of_many",
     "warn_of_failures",
 ]
@@ -149,6 +151,11 @@ def scheduled(model: M, state: S, integrator: Stepper[M, S], schedule) -> Contro
     if schedule is None:
         return Control()
     return integrator.sample(lambda time, model: expected(schedule(time, model), "schedule", schedule), state, model)
+
+
+def started(integrator: object, state: S) -> S:
+    """Return the state with the history that an integrator's steps add to it, if they add any."""
+    return cast(S, integrator.started(cast(State, state))) if isinstance(integrator, SteppingMethod) else state
 
 
 def is_ahead(schedule: object) -> bool:

@@ -99,6 +99,8 @@ class TrajectoryWriter:
         recorder.append(first)
         before = self.resume or recorder.trajectory()
         before = dataclasses.replace(before, randomized=self.randomized, attributes=self.attributes)
+        # the integrator and the controller that go on may remember other things than those of the earlier part
+        before = dataclasses.replace(before, state=first.state, memory=dict(first.memory))
         check_space(self.path, self._capacity, before)
         try:
             with replacing(self.path) as stream:

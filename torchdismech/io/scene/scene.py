@@ -170,7 +170,7 @@ class Scene:
         integrator = build_integrator(self)
         return Setup(
             model=model,
-            state=integrator.started(state),
+            state=state,
             integrator=integrator,
             schedule=schedule,
             steps=self.steps,
