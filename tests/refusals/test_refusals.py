@@ -278,6 +278,10 @@ REFUSED = {
     "no constants": (lambda: trainable.shifted(rod(), [], 0.1), "a list of names, one or more, got none"),
     "no robots": (lambda: rod().initial_state(batch=0), "batch has to be a whole number from 1 up, got 0"),
     "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
+    "a mask that chooses no robot": (
+        lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().rows(torch.tensor([False]))),
+        "State: expected one robot at least, got none",
+    ),
     "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
     "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
     "twist in a plane": (

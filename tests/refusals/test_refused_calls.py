@@ -38,6 +38,7 @@ from torchdismech.forces import Gravity, LocalForce, MassDamping
 from torchdismech.integrate.integrator import Integrator
 from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau
+from torchdismech.runs import frames
 from torchdismech.testing import check_symmetry
 from torchdismech.trajectory import Recorder
 from torchdismech.view.curves import draw_curves
@@ -61,6 +62,8 @@ def run(model, call=rollout, **options):
 COUNTS = {
     "rollout.steps": (1, lambda model, count: run(model, steps=count)),
     "rollout.every": (1, lambda model, count: run(model, every=count)),
+    "frames.steps": (1, lambda model, count: run(model, frames, steps=count)),
+    "frames.every": (1, lambda model, count: run(model, frames, every=count)),
     "unroll.steps": (1, lambda model, count: run(model, unroll, steps=count)),
     "unroll.checkpoint_every": (1, lambda model, count: run(model, unroll, checkpoint_every=count)),
     "load_steps": (1, lambda model, count: Static(load_steps=count)),
@@ -85,6 +88,7 @@ def test_counts_are_whole_numbers(model, name):
 SWITCHES = {
     "rollout.throw": lambda model, given: run(model, throw=given),
     "rollout.strains": lambda model, given: run(model, strains=given),
+    "frames.throw": lambda model, given: run(model, frames, throw=given),
     "unroll.throw": lambda model, given: run(model, unroll, throw=given),
     "unroll.progress": lambda model, given: run(model, unroll, progress=given),
     "step: throw": lambda model, given: ImplicitEuler(0.01).step(model, model.initial_state(), throw=given),

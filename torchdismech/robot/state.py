@@ -76,7 +76,11 @@ class BatchState:
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
     def check_like(self, dtype: torch.dtype, device: torch.device) -> None:
-        """Refuse tensors of another dtype than the model's, or on another device."""
+        """Refuse a state of no robots, and tensors of another dtype than the model's, or on another device."""
+        if not self.batch:
+            raise InputError(
+                f"{type(self).__name__}: expected one robot at least, got none; a mask may have chosen none"
+            )
         for name, tensor in zip(tensor_fields(self), self.fields(), strict=True):
             if tensor.dtype != dtype:
                 raise InputError(

@@ -111,15 +111,13 @@ def rollout(
         and where a step in time was divided into substeps (`max_substeps`).
     """
     steps, every = whole_number(steps, "rollout.steps"), whole_number(every, "rollout.every")
-    switches = {"progress": progress, "throw": throw, "strains": strains, "reactions": reactions}
-    for name, value in switches.items():
-        truth(value, f"rollout.{name}")
-    check_run("rollout", model, state, integrator, schedule, controller)
+    progress = truth(progress, "rollout.progress")
+    options = _RunOptions(schedule, controller, memory, every, throw, strains, reactions, beyond_frames=True)
+    options.check("rollout", model, state, integrator)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = progress_bar(steps, state.batch) if progress else None
-    options = _RunOptions(schedule, controller, memory, every, throw, strains, reactions, beyond_frames=True)
     run_frames = _frames(model, state, integrator, steps, running, options, bar)
     penetration = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
     try:
@@ -157,6 +155,12 @@ class _RunOptions(Generic[M]):
     reactions: bool
     beyond_frames: bool = False
 
+    def check(self, caller: str, model: object, state: object, integrator: object) -> None:
+        """Refuse options that are of the wrong kind, and a model, state or integrator that is."""
+        for name in ("throw", "strains", "reactions"):
+            truth(getattr(self, name), f"{caller}.{name}")
+        check_run(caller, model, state, integrator, self.schedule, self.controller)
+
     def several_at_once(self) -> bool:
         """Return whether no controller, schedule or reaction needs the state between two steps.
 
@@ -184,7 +188,9 @@ def frames(
     No step beyond a frame is taken before that frame is yielded, so changes of the model between two frames act from
     the next step on.
     """
+    steps, every = whole_number(steps, "frames.steps"), whole_number(every, "frames.every")
     options = _RunOptions(schedule, controller, memory, every, throw, strains, reactions)
+    options.check("frames", model, state, integrator)
     return _frames(model, state, integrator, steps, running_robots(state, running), options)
 
 
