@@ -45,6 +45,26 @@ def test_trajectories_are_shown_in_a_line(tmp_path):
     assert shown.startswith(f"Trajectory(2 frames of {BATCH} robots, {NODES} points each, to t = ") and len(shown) < 120
 
 
+def test_a_recorder_begins_anew_with_each_run():
+    """Keep the frames of the last run alone, as a file does."""
+    recorder = Recorder()
+    for steps in ([0, 10, 20], [0, 10]):
+        recorder.start(len(steps), ROD_EDGES, NO_TRIANGLES)
+        for step in steps:
+            recorder.append(frame_with(step))
+        assert recorder.trajectory().step.tolist() == steps
+
+
+def test_frames_that_cannot_be_saved_are_refused(tmp_path):
+    """Refuse a single number, which would take an axis away, and a trajectory of which no frame is left."""
+    written(tmp_path / "run.h5", [0, 10]).close()
+    run = Trajectory.load(tmp_path / "run.h5")
+    with pytest.raises(InputError, match="Trajectory.frames: index: expected a slice, such as .*, got int"):
+        run.frames(1)
+    with pytest.raises(InputError, match="none.h5: this trajectory has no frames; there is nothing to save"):
+        run.frames(slice(2, 4)).save(tmp_path / "none.h5")
+
+
 OTHER_FORMATS = {
     "run.mp4": "torchdismech movie makes",
     "run.GIF": "torchdismech movie makes",

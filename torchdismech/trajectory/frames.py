@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.robot.state import State
 from torchdismech.trajectory.owner import OwnerMark
@@ -185,10 +185,12 @@ class Trajectory:
         Raises
         ------
         InputError
-            The file cannot be written, an existing file is no trajectory, another writer holds it, or the name has the
-            ending of another format, such as .csv or .png: trajectories are HDF5.
+            There are no frames, the file cannot be written, an existing file is no trajectory, another writer holds it,
+            or the name has the ending of another format, such as .csv or .png: trajectories are HDF5.
         """
         path = Path(path)
+        if not len(self.time):
+            raise InputError(f"{path}: this trajectory has no frames; there is nothing to save")
         if path.is_file() and not is_trajectory(path):
             raise InputError(f"{path}: is there already, and no trajectory: choose another name, or remove it first")
         with OwnerMark(path):
@@ -222,6 +224,9 @@ class Trajectory:
 
     def frames(self, index: slice) -> Trajectory:
         """Return the trajectory with the frames that `index` selects; `state` and `memory` remain those of the end."""
+        refuse_other_kind(
+            "Trajectory.frames: index", index, slice, "a slice, such as slice(0, 10) or slice(None, None, 2)"
+        )
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
         kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(self, **kept)
@@ -230,15 +235,13 @@ class Trajectory:
 class Recorder:
     """Collects frames in memory: of each frame the row of a trajectory, of the last one the full state."""
 
-    def __init__(self) -> None:
-        self._rows: list[dict[str, Tensor]] = []
-        self._named: list[dict[str, Mapping[str, Tensor]]] = []
-        self._last: Frame | None = None
-
     def start(
         self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance | None = None
     ) -> None:
-        """Set the topology and the appearance of the robots."""
+        """Begin anew, without any frame, for robots of this topology and appearance."""
+        self._rows: list[dict[str, Tensor]] = []
+        self._named: list[dict[str, Mapping[str, Tensor]]] = []
+        self._last: Frame | None = None
         self._rod_edges, self._triangles = rod_edges, triangles
         self._attributes = {} if appearance is None else {KEY: appearance.text()}
 
