@@ -282,6 +282,14 @@ REFUSED = {
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().rows(torch.tensor([False]))),
         "State: expected one robot at least, got none",
     ),
+    "a step with its report for a state": (
+        lambda: ImplicitEuler(0.01).reactions(rod(), rod().initial_state(), (rod().initial_state(), None)),
+        "reactions: after: expected a state, such as .*, got tuple",
+    ),
+    "states of other robots": (
+        lambda: ImplicitEuler(0.01).minima(rod(), rod().initial_state(), rod().initial_state(2)),
+        r"minima: expected states of the same robots, got q \(1, 19\) before and \(2, 19\) after the step",
+    ),
     "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
     "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
     "twist in a plane": (

@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import warn_of_overlap
-from torchdismech.errors import InputError, SimulationError, real_number, refuse_unstepped, truth, warn, whole_number
+from torchdismech.errors import (
+    InputError,
+    SimulationError,
+    real_number,
+    refuse_other_kind,
+    refuse_unstepped,
+    truth,
+    warn,
+    whole_number,
+)
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
@@ -42,7 +51,7 @@ from torchdismech.integrate.substeps import with_retries
 from torchdismech.model import Model
 from torchdismech.model.clamps import posed, wrenches
 from torchdismech.model.refusals import refuse_transforms
-from torchdismech.robot.state import Control, State, control_of, running_robots
+from torchdismech.robot.state import STATES, Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
@@ -136,6 +145,7 @@ class SteppingMethod(ABC):
             constraints are found from the balance of forces; those on clamped nodes cannot be found so, and are left
             out.
         """
+        self._refuse_other_step("reactions", model, before, after)
         with model.lock, (problem := self._problem(model, before, control)).values.in_place():
             equations = problem.equations(model.contact.may_touch_at(after.q), constraints_at(problem, after.q))
             there, _, _ = equations.evaluated_at(after.q)
@@ -155,6 +165,7 @@ class SteppingMethod(ABC):
         ----------
         before, after, control : of the step, which this integrator took in one part.
         """
+        self._refuse_other_step("minima", model, before, after)
         with model.lock, (problem := self._problem(model, before, control)).values.in_place():
             linearised = Linearised.at(problem, after.q)
         return None if linearised is None else linearised.minima
@@ -251,6 +262,17 @@ class SteppingMethod(ABC):
             )
         if not self.line_search and model.contact.needs_feasible_iterates:
             raise InputError("line_search: contact by Barrier needs it, to keep surfaces apart; set line_search=True")
+
+    def _refuse_other_step(self, caller: str, model: Model, before: State, after: State) -> None:
+        """Refuse what is no model, and states that are none, or not of the same robots."""
+        refuse_unstepped(self, model, Model)
+        for name, state in (("before", before), ("after", after)):
+            refuse_other_kind(f"{caller}: {name}", state, State, STATES)
+        if after.q.shape != before.q.shape:
+            was, now = tuple(before.q.shape), tuple(after.q.shape)
+            raise InputError(
+                f"{caller}: expected states of the same robots, got q {was} before and {now} after the step"
+            )
 
     def _refuse_without_scheme(self) -> None:
         """Refuse a subclass that has no `scheme`."""
