@@ -44,11 +44,13 @@ class CurvatureController(nn.Module):
 
     def _seen(self, state: State, own: Control, model: Model) -> Tensor:
         """Return the inputs of the perceptron for each spring, (B, S, 8)."""
-        strains = model.strains(state)
-        assert own.natural_curvature is not None and own.natural_twist is not None
-        bent = [strains["kappa1"] - own.natural_curvature[..., 0], strains["kappa2"] - own.natural_curvature[..., 1]]
-        twisted = strains["tau"] - own.natural_twist
         before, _, after = torch.as_tensor(model.springs, device=state.q.device).unbind(1)
+        strains = model.strains(state)
+        # springs at clamps with a direction come last; no control sets their natural strains
+        kappa1, kappa2, tau = (strains[name][:, : len(before)] for name in ("kappa1", "kappa2", "tau"))
+        assert own.natural_curvature is not None and own.natural_twist is not None
+        bent = [kappa1 - own.natural_curvature[..., 0], kappa2 - own.natural_curvature[..., 1]]
+        twisted = tau - own.natural_twist
         parting = (state.node_velocities[:, after] - state.node_velocities[:, before]) / self.speed
         phase = (2 * torch.pi / self.period) * state.time[:, None].expand_as(twisted)
         return torch.stack([*bent, twisted, *parting.unbind(-1), phase.sin(), phase.cos()], dim=-1)

@@ -320,3 +320,14 @@ def test_controller_adds_nothing_untrained_and_learns():
             values.append(loss())
     # tanh is far from flat at these weights, so truncation is 1e-8 of the slope
     assert gradient[0].item() == pytest.approx(((values[0] - values[1]) / 2e-4).item(), rel=1e-4, abs=1e-12)
+
+
+def test_controller_of_a_rod_that_is_held_in_a_direction():
+    """Leave out springs at held tangents, of which a control sets no natural strains."""
+    builder = RobotBuilder()
+    builder.add_rod(HELIX, Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    model = builder.finalize()
+    control = shaken(models.CurvatureController())(moving(model), Control(), model)
+    assert control.natural_curvature.shape == (3, len(model.springs), 2)
+    unroll(model, moving(model), ImplicitEuler(0.005), 2, controller=models.CurvatureController())
