@@ -280,3 +280,43 @@ def test_constructors_that_forget_what_they_derive_from(name, add):
     """Say what is missing, in the call that gives it: building the model ended in an AttributeError of torch."""
     with pytest.raises(InputError, match=rf"^{name}: Mine.__init__ has to call super\(\).__init__\(\) before it does"):
         add(rod())
+
+
+def of_robots(*values):
+    """Return a number for each robot, (B, 1)."""
+    return torch.tensor(values)[:, None]
+
+
+UP, ASIDE = straight((0, 0, 0), (0, 0, 1), 3), straight((0, 0, 0), (0, 1, 0), 3)
+TWO, THREE = of_robots(1e-3, 2e-3), of_robots(1e-3, 2e-3, 3e-3)
+OF_TWO, OF_THREE = Circle(TWO), Material(1e6, 1e6 * THREE)
+TRIANGLE = [(0, 0, 0), (0, 1, 0), (0, 0, -1)], [(0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("add_mass", [1], TWO), ("add_mass", [2], THREE)],
+        [("add_inertia", [1], TWO), ("add_inertia", [2], THREE)],
+        [("add_rod", UP, OF_TWO, MATERIAL), ("add_mass", [2], THREE)],
+        [("add_rod", UP, OF_TWO, MATERIAL), ("add_rod", ASIDE, SECTION, OF_THREE)],
+        [("add_rod", UP, OF_TWO, MATERIAL), ("add_shell", *TRIANGLE, THREE, MATERIAL)],
+    ],
+)
+def test_parts_of_different_numbers_of_robots(parts):
+    """They ended in an error of torch about the sizes of tensors."""
+    builder = rod()
+    for method, *given in parts:
+        getattr(builder, method)(*given)
+    with pytest.raises(InputError, match=r"given for different numbers of robots: \[2, 3\]; give each for as many"):
+        builder.finalize()
+
+
+def test_inertia_of_robots_on_a_rod_of_one_robot():
+    """It ended in an error of torch: sizes of one robot, (1, 1), and inertia along the edge of two."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(of_robots(2e-3)), MATERIAL)
+    builder.add_inertia([1], across=1e-3, along=of_robots(1e-3, 2e-3))
+    model = builder.finalize()
+    assert model.batch == 2
+    assert model.initial_state().batch == 2

@@ -5,7 +5,7 @@ A constant of n elements has the shape (), (n,), (B, 1) or (B, n).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -14,7 +14,17 @@ from torch import Tensor
 from torchdismech.elastic import LinearElastic
 from torchdismech.errors import InputError
 
-__all__ = ["at_nodes", "broadcastable", "joined", "named", "per_element", "refuse_lost", "robot_dimension", "viscous"]
+__all__ = [
+    "at_nodes",
+    "broadcastable",
+    "joined",
+    "named",
+    "per_element",
+    "refuse_lost",
+    "robot_dimension",
+    "robots_of",
+    "viscous",
+]
 
 
 def named(given: Sequence[str | None], counts: Sequence[int], names: Sequence[str]) -> np.ndarray:
@@ -26,6 +36,17 @@ def named(given: Sequence[str | None], counts: Sequence[int], names: Sequence[st
 def robot_dimension(tensor: Tensor) -> tuple[int, ...]:
     """Return the leading shape of a constant: (B,) if it is given per robot, else ()."""
     return tuple(tensor.shape[:-1]) if tensor.dim() == 2 else ()
+
+
+def robots_of(parts: Iterable[Tensor]) -> tuple[int, ...]:
+    """Return the leading shape of constants together, (B,) or (); refuse those for different numbers of robots."""
+    counts = {count for part in parts for count in robot_dimension(part)}
+    if len(counts - {1}) > 1:
+        raise InputError(
+            f"parameters are given for different numbers of robots: {sorted(counts - {1})}; give each for as many, or "
+            "one number for all"
+        )
+    return (max(counts),) if counts else ()
 
 
 def broadcastable(constants: dict[str, Tensor], count: int, elements: str) -> dict[str, Tensor]:
@@ -57,10 +78,7 @@ def joined(parts: list[Tensor], counts: list[int]) -> Tensor:
         return parts[0]
     if all(p.dim() == 0 for p in parts) and all(torch.equal(p, parts[0]) for p in parts):
         return parts[0]
-    robots = {p.shape[0] for p in parts if p.dim() == 2} - {1}
-    if len(robots) > 1:
-        raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
-    lead = tuple(robots) or ((1,) if any(p.dim() == 2 for p in parts) else ())
+    lead = robots_of(parts)
     return torch.cat([p.expand(*lead, n) for p, n in zip(parts, counts, strict=True)], dim=-1)
 
 

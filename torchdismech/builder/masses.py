@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, refuse_lost, robot_dimension
+from torchdismech.builder.elements import at_nodes, refuse_lost, robot_dimension, robots_of
 from torchdismech.builder.rods import Rods
 from torchdismech.builder.shells import Shells
 
@@ -52,16 +52,13 @@ def lumped_mass(
         tangents, and the components of held tangents.
     dtype : of the model; masses that it cannot represent are refused.
     """
-    node_mass = rods.node_mass(count) + shells.node_mass(count)
-    for index, mass in added:
-        node_mass = node_mass + _on(index, mass, count)
-    twist_mass = rods.twist_mass()
-    for inertia in fixed:
-        if inertia.along is not None:
-            twist_mass = twist_mass + _on(inertia.edges, inertia.along, len(rods.edges))
+    of_nodes = [rods.node_mass(count), shells.node_mass(count), *(_on(nodes, mass, count) for nodes, mass in added)]
+    along = ((own.edges, own.along) for own in fixed if own.along is not None)
+    of_edges = [rods.twist_mass(), *(_on(edges, inertia, len(rods.edges)) for edges, inertia in along)]
+    lead = robots_of([*of_nodes, *of_edges])
+    node_mass, twist_mass = sum(of_nodes[1:], of_nodes[0]), sum(of_edges[1:], of_edges[0])
     refuse_lost(node_mass, "robot: the mass of a node", "give sizes in m, density in kg/m^3", dtype)
     refuse_lost(twist_mass, "robot: the inertia of an edge", "give sizes in m, density in kg/m^3", dtype)
-    lead = robot_dimension(node_mass) or robot_dimension(twist_mass)
     massless = node_mass.new_zeros(*lead, massless_dofs)
     parts = [node_mass.repeat_interleave(3, dim=-1), twist_mass]
     return torch.cat([*(p.expand(*lead, p.shape[-1]) for p in parts), massless], dim=-1)
@@ -92,9 +89,9 @@ def edge_inertia(fixed: Sequence[EdgeInertia], count: int) -> Tensor | None:
     """Return the moment of inertia across each of `count` rod edges of fixed objects (.., E) [kg m^2]; None without."""
     if not fixed:
         return None
-    return sum(
-        (_on(own.edges, own.across, count) for own in fixed), torch.zeros(count, dtype=torch.float64, device="cpu")
-    )
+    shares = [_on(own.edges, own.across, count) for own in fixed]
+    robots_of(shares)
+    return sum(shares[1:], shares[0])
 
 
 def _on(index: np.ndarray, number: Tensor, count: int) -> Tensor:

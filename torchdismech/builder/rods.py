@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_element, refuse_lost, robots_of
 from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import first_director, transported, unit
@@ -53,6 +53,7 @@ class Rods:
         counts = [len(g.edges) for g in groups]
         names = groups[0].constants if groups else ()
         self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
+        robots_of(self.constants.values())
         self.length = torch.linalg.vector_norm(nodes[self.edges[:, 1]] - nodes[self.edges[:, 0]], dim=-1)
         thick, long = (float(x.max()) if groups else 0.0 for x in (self.constant("radius"), self.length.sum()))
         if thick > long:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost
+from torchdismech.builder.elements import at_nodes, broadcastable, joined, refuse_lost, robots_of
 from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import unit
@@ -67,6 +67,7 @@ class Shells:
         counts = [len(g.triangles) for g in groups]
         names = groups[0].constants if groups else ()
         self.constants = {name: joined([g.constants[name] for g in groups], counts) for name in names}
+        robots_of(self.constants.values())
         self.by_hinges = np.repeat([g.bending == "hinge" for g in groups], counts).astype(bool)  # (F,)
         self.flat = np.repeat([g.natural == "flat" for g in groups], counts).astype(bool)  # (F,)
         self._refuse_mixed_edges()

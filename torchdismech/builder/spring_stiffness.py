@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from torchdismech.builder.elements import broadcastable, robot_dimension
+from torchdismech.builder.elements import broadcastable, robots_of
 from torchdismech.errors import InputError
 from torchdismech.geometry.topology import Springs
 from torchdismech.robot.materials import Number, positive
@@ -80,9 +80,6 @@ def _either_way(triple: list[int]) -> tuple[int, ...]:
 
 def with_values_at(constant: Tensor, index: np.ndarray, value: Tensor, count: int) -> Tensor:
     """Return a constant of `count` springs, (count,) or (B, count), with `value` at the springs `index`."""
-    robots = {n for tensor in (constant, value) for n in robot_dimension(tensor)}
-    if len(robots - {1}) > 1:
-        raise InputError(f"parameters are given for different numbers of robots: {sorted(robots)}")
-    whole = constant.expand(*([max(robots)] if robots else []), count).clone()
+    whole = constant.expand(*robots_of((constant, value)), count).clone()
     whole[..., index] = value.to(whole)
     return whole
