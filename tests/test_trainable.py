@@ -403,3 +403,20 @@ def test_constants_have_numbers_by_their_names():
     assert not after.requires_grad
     with pytest.raises(InputError, match="no constant 'EI' in this model"):
         trainable.value(model, "EI")
+
+
+def test_bounds_hold_for_what_takes_the_place_of_an_energy():
+    """They were those of the energy before, so that a stiffness below zero was stepped without a word."""
+    model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 5), Circle(5e-3), Material(1e6, 1e3)).finalize()
+    own = model.term("bend_twist").energy
+    own.EI1.requires_grad_()
+    state = ImplicitEuler(0.01).step(model, model.initial_state())[0].detach()
+    names = ("EI1", "EI2", "GJ")
+    model.term("bend_twist").energy = other = LinearElastic(
+        {name: getattr(own, name).detach().clone() for name in names}
+    )
+    other.EI1.requires_grad_()
+    with torch.no_grad():
+        other.EI1.neg_()
+    with pytest.raises(InputError, match="bend_twist.EI1: expected 0 or more, got -"):
+        ImplicitEuler(0.01).step(model, state)

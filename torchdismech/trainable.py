@@ -32,7 +32,8 @@ from torchdismech.values import Place, Values, problem_of_bounds
 __all__ = ["Factor", "Shift", "constants", "refuse_trained_out_of_bounds", "scaled", "shifted", "value"]
 
 
-KEEPS_BOUNDS = "no optimiser can drive a constant out of its bounds"  # a key of `Snapshot.checked_keys`
+# keys of `Snapshot.checked_keys`
+KEEPS_BOUNDS, LISTED = "no optimiser can drive a constant out of its bounds", "constants with bounds were listed"
 
 
 class NamesConstants(Protocol):
@@ -178,9 +179,11 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
     """
     if snapshot is not None and KEEPS_BOUNDS in snapshot.checked_keys:
         return
-    if model not in _bounded_constants:
+    if model not in _bounded_constants or (snapshot is not None and LISTED not in snapshot.checked_keys):
         _bounded_constants[model] = [(label, ref(module), name) for label, module, name in _bounded(model)]
         _checked_versions[model] = {}
+        if snapshot is not None:
+            snapshot.checked_keys.add(LISTED)
     checked, keeps_bounds = _checked_versions[model], True
     for label, reference, name in _bounded_constants[model]:
         module = reference()

@@ -23,6 +23,7 @@ from torchdismech import (
     RobotBuilder,
     Static,
     arc,
+    contact,
     forces,
     meshes,
     rollout,
@@ -381,3 +382,16 @@ def test_two_weights_are_warned_of():
     ) as heard:
         builder.finalize()
     assert heard[0].filename == __file__
+
+
+def test_a_control_sets_constants_of_what_took_the_place_of_others():
+    """It set those of the shape before, which does nothing any more, without a word."""
+    ball, law = contact.Sphere((0.3, 0.0, -0.05), 0.03), contact.Penalty(1e3, 1e-3)
+    model = rod(loads=[contact.Obstacle(ball, law, name="ball")])
+    control = Control(values={"ball.radius": torch.full((1, 1), 0.06, dtype=torch.float64)})
+    step, state = ImplicitEuler(0.01).step, model.initial_state(control=control)
+    expected = step(model, state, control, throw=True)[0]
+    model.obstacles[0].shape = contact.Sphere((0.3, 0.0, -0.05), 0.02)
+    assert torch.equal(model.initial_state(control=control).acceleration, state.acceleration)
+    assert torch.equal(step(model, state, control, throw=True)[0].q, expected.q)
+    assert not torch.equal(step(model, state, throw=True)[0].q, expected.q)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 
 from torchdismech.contact import Obstacle
@@ -28,6 +29,7 @@ __all__ = [
 CONTACT_RADII = ("edge_contact_radius", "face_contact_radius")  # no constants: contact reads them once, at the start
 
 
+@torch.no_grad()
 def constants(model: Any) -> dict[str, Place]:
     """Return the constants of a model by name, each as (module, attribute).
 

@@ -246,6 +246,8 @@ class Model(CheckedModel):
     def snapshot(self) -> Snapshot:
         """Return a snapshot of what the model holds, the same object as before unless something has changed since."""
         if self._snapshot is None or not self._snapshot.is_current(self):
+            if "places" in vars(self):  # of the parts before, which may have been exchanged
+                self.places = constants.constants(self)
             self._snapshot = Snapshot(self, "_snapshot")
         return self._snapshot
 
@@ -278,8 +280,7 @@ class Model(CheckedModel):
         InputError
             State or control do not fit the model.
         """
-        self.check_batch(state, control)
-        with self.lock, self.values_of(control).in_place():
+        with self.lock, self._checked_values(state, control).in_place():
             yield
 
     # ---- parts of a batch --------------------------------------------------------------------------------------
@@ -442,6 +443,8 @@ class Model(CheckedModel):
 
     def _checked_values(self, state: State, control: Control, snapshot: Snapshot | None = None) -> Values:
         """Return the `Values` that a control sets, after a check that state and control fit."""
+        if control.values and snapshot is None:
+            self.snapshot()  # finds the constants anew where parts were exchanged
         self.check_batch(state, control, snapshot)
         return self.values_of(control)
 
