@@ -182,12 +182,24 @@ def test_a_look_at_other_weights_leaves_no_trace():
 
 
 def test_running_statistics_are_not_those_of_a_look():
-    """Leave the running statistics of a force in its mode of training as looks at its own weights alone make them."""
+    """Keep them, also where a force in its mode of training is refused: it has to be the same in eval() afterwards."""
     force = ByNetwork(0.0, nn.BatchNorm1d(8), explicit=True)
+    held = copy.deepcopy(force.state_dict())
     with pytest.raises(InputError, match="with other weights"):
         rod(force)
-    # four evaluations with its own weights: all robots twice, and two of them alone
-    assert force.evaluations == int(force.network[2].num_batches_tracked) == 4
+    assert force.evaluations == 4  # with its own weights: all robots twice, and two of them alone
+    assert all(torch.equal(value, force.state_dict()[name]) for name, value in held.items())
+
+
+def test_a_mode_that_is_refused_leaves_a_model_as_it_was():
+    """Take the same steps after a train() that was refused; running statistics were those of trial states, silently."""
+    model = rod(ByNetwork(1.0, nn.BatchNorm1d(8).eval(), explicit=True))
+    step, state = ImplicitEuler(0.01).step, model.initial_state(2)
+    expected = step(model, state, throw=True)[0]
+    model.train()
+    with pytest.raises(InputError, match="BatchNorm"):
+        step(model, state)
+    assert torch.equal(step(model.eval(), state, throw=True)[0].q, expected.q)
 
 
 def test_weights_that_a_force_refuses_are_not_held_against_it():

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
-from torchdismech.origin import is_of_library
+from torchdismech.origin import is_of_library, is_of_torch
 from torchdismech.values import Place, Values, every_module
 
-__all__ = ["other_weights", "unchanged_random_numbers", "with_other_weights"]
+__all__ = ["other_weights", "unchanged_random_numbers", "unchanged_statistics", "with_other_weights"]
 
 
 def other_weights(module: nn.Module) -> dict[Place, Tensor]:
@@ -53,6 +54,21 @@ def with_other_weights(module: nn.Module) -> Iterator[None]:
             for held, before in kept:
                 held.clear()
                 held.update(before)
+
+
+@contextmanager
+def unchanged_statistics(module: nn.Module) -> Iterator[None]:
+    """Restore the buffers of torch's modules in a module after a block, as the running statistics of a BatchNorm."""
+    parts = [part for part in every_module(module) if is_of_torch(part)]
+    buffers = [t for part in parts for t in part._buffers.values() if t is not None and not is_lazy(t)]
+    before = [t.clone() for t in buffers]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, numbers in zip(buffers, before, strict=True):
+                if not torch.equal(buffer, numbers):
+                    buffer.copy_(numbers)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torchdismech.model.dependence import settle_dependence
 from torchdismech.model.hooks import check_hooks
 from torchdismech.model.initial import rest_state, trial_state
 from torchdismech.model.law_trials import refuse_wrong_laws
-from torchdismech.model.other_weights import unchanged_random_numbers
+from torchdismech.model.other_weights import unchanged_random_numbers, unchanged_statistics
 from torchdismech.model.user_code import holds_users_code
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
@@ -54,7 +54,7 @@ def try_hooks(
         natural = natural_strains(body, terms, state.batch)
         control = natural.replace(clamped_q=state.q, force=torch.zeros_like(state.q))
     at_rest = rest_state(body, frames, state.batch).replace(internal=state.internal)
-    with unchanged_random_numbers(model):
+    with unchanged_random_numbers(model), unchanged_statistics(model):
         refuse_wrong_laws(forces, self_contacts, robots)
         for force in forces:
             settle_dependence(force, robots, state, control)
