@@ -10,7 +10,7 @@ from torch import nn
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, arc, forces, straight
 from torchdismech.contact import Obstacle, Penalty, SelfContact, Sphere
-from torchdismech.elastic import Dahl, ElasticTerm, Energy, Inelastic, LinearElastic
+from torchdismech.elastic import Dahl, ElasticTerm, Energy, Inelastic, LinearElastic, Sum
 
 SECTION, MATERIAL = Circle(2e-3), Material(1e6, 1000.0)
 
@@ -320,3 +320,23 @@ def test_inertia_of_robots_on_a_rod_of_one_robot():
     model = builder.finalize()
     assert model.batch == 2
     assert model.initial_state().batch == 2
+
+
+def test_a_rod_that_is_refused_leaves_nothing():
+    """Add no nodes where directors are refused: `finalize` called them nodes of no edge, after a second attempt."""
+    builder = RobotBuilder()
+    with pytest.raises(InputError, match=r"directors: expected one of each edge, \(3, 3\), got \(2, 3\)"):
+        builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), SECTION, MATERIAL, directors=np.zeros((2, 3)))
+    assert not len(builder.nodes)
+
+
+def test_finalize_again_after_a_refusal():
+    """Make the model with the energies that were added; the second call found those of the first in a `Sum`."""
+    stiffness = dict.fromkeys(("EI1", "EI2", "GJ"), torch.tensor(1e-3, dtype=torch.float64))
+    builder = rod()
+    builder.replace_energy("bend_twist", Sum({"first": LinearElastic(stiffness), "second": LinearElastic(stiffness)}))
+    builder.add_energy("bend_twist", LinearElastic(stiffness), "third")
+    with pytest.raises(InputError, match="solver: expected one of"):
+        builder.finalize(solver="quick")
+    model = builder.finalize()
+    assert {"first", "second", "third"} <= {*model.energies(model.initial_state())}

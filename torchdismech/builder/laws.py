@@ -123,7 +123,8 @@ class Laws:
         for name, part, energy in self._energies:
             refuse_unlike_term(energy, terms[name])
             present, part = terms[name].energy, part or (RESIDUAL if alone else f"{name}_{RESIDUAL}")
-            if isinstance(present, Sum):
-                present.add(part, energy)
-            else:
-                terms[name].energy = Sum({OWN: present, part: energy})
+            # a Sum that was given stays as it is, for another call after a refusal
+            parts = [*present.energies.items()] if type(present) is Sum else [(OWN, present)]
+            whole = Sum(dict(parts))  # type: ignore[arg-type]
+            whole.add(part, energy)
+            terms[name].energy = whole

@@ -202,10 +202,10 @@ class RobotBuilder:
         if self.planar:
             turned = directors is not None or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned)
-        index = self._join(points, where="rod")
         directors = None if directors is None else array_of(directors, "directors", float)
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
+        index = self._join(points, where="rod")
         acting = {"EA", "EI1"} if self.planar else {"EA", "EI1", "EI2", "GJ"}
         self._materials.append((material, not acting <= set(stiffness or {})))
         whole = object() if whole is None else whole
