@@ -395,3 +395,35 @@ def test_a_control_sets_constants_of_what_took_the_place_of_others():
     assert torch.equal(model.initial_state(control=control).acceleration, state.acceleration)
     assert torch.equal(step(model, state, control, throw=True)[0].q, expected.q)
     assert not torch.equal(step(model, state, throw=True)[0].q, expected.q)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"time": torch.tensor(0.5, dtype=torch.float64)}, r"State.time: expected shape \(2,\), got \(\)"),
+        ({"velocity": torch.zeros(31, dtype=torch.float64)}, r"State.velocity: expected shape \(2, 31\), got \(31,\)"),
+        ({"acceleration": torch.zeros(1, 31, dtype=torch.float64)}, r"acceleration: expected .* got \(1, 31\)"),
+        ({"director": torch.zeros(2, 3, 7, dtype=torch.float64)}, r"director: expected shape \(2, 7, 3\), got"),
+        ({"q": torch.zeros(31, dtype=torch.float64)}, r"State.q: expected shape \(B, 31\), got \(31,\)"),
+    ],
+)
+def test_states_whose_tensors_do_not_go_together(changes, message):
+    """They ended in errors of torch, or were taken, one row for all robots."""
+    model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 7), Circle(5e-3), Material(1e6, 1e3), held="end").finalize()
+    state = model.initial_state(2).replace(**changes)
+    for refused in (lambda: ImplicitEuler(0.01).step(model, state), lambda: model.energies(state)):
+        with pytest.raises(InputError, match=message):
+            refused()
+
+
+def test_reports_of_states_of_other_robots():
+    """Refuse them; some ended in errors of torch, and strains were numbers without a meaning."""
+    floor = contact.Obstacle(contact.HalfSpace((0, 0, -1), (0, 0, 1)), contact.Penalty(1e3, 1e-3))
+    model = rod(section=Circle(torch.tensor([[5e-3], [4e-3]])), loads=[floor])
+    longer = rod(points=straight((0, 0, 0), (0.3, 0, 0), 9)).initial_state(2)
+    for report in (model.strains, model.contact_report, model.internal_variables, model.thrown):
+        with pytest.raises(InputError, match="State.q: this model has 27 dofs, got 35"):
+            report(longer)
+    for report in (model.contact_report, model.thrown):
+        with pytest.raises(InputError, match="parameters are for 2 robots, got a state of 3"):
+            report(model.rest_state(3))

@@ -46,7 +46,7 @@ from torchdismech.model.mechanics import Mechanics, StepStart
 from torchdismech.model.planar import PlanarRobot
 from torchdismech.model.rates import with_balanced_rates
 from torchdismech.model.recorded_energies import RecordedEnergies
-from torchdismech.model.refusals import refuse_transforms
+from torchdismech.model.refusals import refuse_other_batch, refuse_other_dofs, refuse_other_state, refuse_transforms
 from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
 from torchdismech.model.user_code import holds_users_code
@@ -364,6 +364,7 @@ class Model(CheckedModel):
         center : (3,) or (B, 3) [m]; None: the centre of mass of these nodes.
         nodes : which nodes move, by indices or a bool mask (N,); None: all.
         """
+        self.check_batch(state, control_of(control))
         moving = rigid_velocity(self.body, state, velocity, angular_velocity, center, nodes)
         if self.in_plane is not None:
             self.in_plane.refuse_velocity("thrown", moving)
@@ -512,6 +513,8 @@ class Model(CheckedModel):
 
     def contact_report(self, state: State) -> ContactReport:
         """Return a report of contact at a state (see `contact.report`); constraints have no loads outside of a step."""
+        refuse_other_dofs(state, self.body)
+        refuse_other_batch(state, self.batch)
         return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
 
     def strains(self, state: State) -> dict[str, Tensor]:
@@ -524,6 +527,7 @@ class Model(CheckedModel):
         of the edge that was added first (docs/rods.md, "Axes at joints"). Those of the springs at held tangents come
         after those between edges. They can be differentiated by the state and the model's tensors.
         """
+        refuse_other_dofs(state, self.body)
         return self._by_parts(self._strains, state, Control())
 
     def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
@@ -554,4 +558,5 @@ class Model(CheckedModel):
         They are stored in `State.internal`. In the library's own laws they are strains; at corners of rods, the strains
         that laws see there (docs/rods.md, "Corners and branches").
         """
+        refuse_other_state(state, self.body, self.terms, None)
         return internal_variables(self.terms, state)

@@ -16,7 +16,14 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Place, refuse_out_of_bounds, refuse_unfitting
 
-__all__ = ["refuse_other_parts", "refuse_other_state", "refuse_other_values", "refuse_transforms"]
+__all__ = [
+    "refuse_other_batch",
+    "refuse_other_dofs",
+    "refuse_other_parts",
+    "refuse_other_state",
+    "refuse_other_values",
+    "refuse_transforms",
+]
 
 INSTEAD = (
     "take reverse mode, torch.autograd.grad or backward(), or torch.autograd.functional.jacobian; many robots at once "
@@ -35,10 +42,26 @@ def refuse_other_parts(terms: Collection[ElasticTerm], forces: Collection[Force]
 
 
 def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], batch: int | None) -> None:
-    """Refuse a state with other dofs, internal variables, dtype or device, or of another number of robots.
+    """Refuse a state with other dofs, shapes, internal variables, dtype or device, or of another number of robots.
 
     `batch` is the number that the model's parameters are given for; None: any number.
     """
+    refuse_other_dofs(state, body)
+    for name, shape in _shapes_of_states(state.batch, body).items():
+        if (given := tuple(getattr(state, name).shape)) != shape:
+            raise InputError(f"State.{name}: expected shape {shape}, got {given}")
+    count, kept = internal_count(terms), None if state.internal is None else tuple(state.internal.shape)
+    expected = (state.batch, count) if count else None
+    if kept != expected:
+        raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
+    refuse_other_batch(state, batch)
+    state.check_like(body.nodes.dtype, body.nodes.device)
+
+
+def refuse_other_dofs(state: State, body: Body) -> None:
+    """Refuse a state with another number of dofs."""
+    if state.q.dim() != 2:
+        raise InputError(f"State.q: expected shape (B, {body.n_dofs}), got {tuple(state.q.shape)}")
     if state.q.shape[1] != body.n_dofs:
         other = ""
         if state.n_held != body.n_held:
@@ -47,13 +70,19 @@ def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], b
                 f"{state.n_held}: where clamps are let go take model.released(state, before)"
             )
         raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {state.q.shape[1]}{other}")
-    count, kept = internal_count(terms), None if state.internal is None else tuple(state.internal.shape)
-    expected = (state.batch, count) if count else None
-    if kept != expected:
-        raise InputError(f"State.internal: this model's materials expect {expected}, got {kept}")
+
+
+def refuse_other_batch(state: State, batch: int | None) -> None:
+    """Refuse a state of another number of robots than the model's parameters are given for; None: any number."""
     if batch not in (None, state.batch):
         raise InputError(f"this model's parameters are for {batch} robots, got a state of {state.batch}")
-    state.check_like(body.nodes.dtype, body.nodes.device)
+
+
+def _shapes_of_states(robots: int, body: Body) -> dict[str, tuple[int, ...]]:
+    """Return the expected shapes of the fields of a `State` of so many robots, without internal variables."""
+    motion = dict.fromkeys(("q", "velocity", "acceleration"), (robots, body.n_dofs))
+    frames = dict.fromkeys(("director", "tangent"), (robots, body.n_angles, 3))
+    return {**motion, **frames, "reference_twist": (robots, len(body.springs.nodes)), "time": (robots,)}
 
 
 def refuse_other_values(control: Control, places: Mapping[str, Place], batch: int) -> None:
