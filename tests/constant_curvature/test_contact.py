@@ -120,6 +120,20 @@ def test_rows_do_not_know_each_other():
     assert (state.q[1] - alone.q[0]).abs().max() < 1e-12
 
 
+def test_a_step_that_is_solved_again_is_so_for_its_robot_alone():
+    """Step an arm beside one of which a plate would end inside the ball: its step is the one that it makes alone."""
+    ball = Obstacle(Sphere((0.0, 0.1005, -0.4), 0.05), Complementarity(), Friction(0.5), name="ball")
+    arm = paper_arm([ball], damping=12.0)
+    generator = torch.Generator().manual_seed(0)
+    q = 0.02 + 5e-4 * torch.randn(24, 9, dtype=torch.float64, generator=generator)
+    velocity = 0.25 * torch.randn(24, 9, dtype=torch.float64, generator=generator)
+    start = arm.initial_state(24, q=q, velocity=velocity)
+    together, _ = ArmIntegrator(DT).step(arm, start, throw=True)
+    for k in (7, 11, 17, 19):
+        alone, _ = ArmIntegrator(DT).step(arm, arm.initial_state(1, q=q[k], velocity=velocity[k]), throw=True)
+        torch.testing.assert_close(together.q[k], alone.q[0], rtol=0, atol=1e-10)
+
+
 def test_push_that_shortens_a_section_to_nothing_is_flagged():
     """Pull all chambers of the last section together; the state before is kept."""
     arm = paper_arm(disks=0, damping=1.0)

@@ -222,7 +222,7 @@ class ArmIntegrator:
         free: _Free,
         previous: Tensor,
     ) -> _End:
-        """Return the end of the step; the step is solved again where a gap ends deeper than the contact law allows.
+        """Return the end of the step; it is solved again for robots of which a gap ends deeper than the law allows.
 
         Parameters
         ----------
@@ -244,10 +244,15 @@ class ArmIntegrator:
             posture = model.posture(q)
             with torch.no_grad():  # if the step is not solved again, no derivatives depend on these gaps
                 gap = _gaps(model, posture, until)
-            if contacts is None or not bool(self._overlaps(model, contacts.contacts.gap, gap).any()):
+            if contacts is None or corrected is None:
+                break
+            again = self._overlaps(model, contacts.contacts.gap, gap).any(1, keepdim=True)
+            if not bool(again.any()):
                 break
             end_gap = _gaps(model, posture, until) if torch.is_grad_enabled() else gap
-            corrected = contacts.corrected(end_gap - contacts.gaps_at_end((q - start.q) / self.dt))
+            correction = end_gap - contacts.gaps_at_end((q - start.q) / self.dt)
+            # other robots keep the step that they have made
+            corrected = contacts.corrected(torch.where(again, correction, corrected.contacts.gap_correction))
         return _End(q, posture, gap, impulses)
 
     def _overlaps(self, model: PneumaticArm, start_gap: Tensor, gap: Tensor) -> Tensor:
