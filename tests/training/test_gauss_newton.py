@@ -14,7 +14,7 @@ from training.config import Config, Stage
 from training.loss import WindowLosses, window_losses
 from training.optimization import gauss_newton, refusals
 from training.optimization.adam import mean_gradient
-from training.optimization.batches import windows_of
+from training.optimization.batches import Batch, windows_of
 from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.loop import Trainer
 from training.optimization.residuals import Residual, fitted_numbers
@@ -66,6 +66,19 @@ def test_few_steps_lead_to_the_truth(data, tmp_path):
     assert found["drag"] == pytest.approx(0.1, rel=0.12)  # it was 0.02
     assert 4 < trainer.progress.total == trainer.progress.best_at < 12 and trainer.progress.stage == 1
     assert trainer.progress.best < 5e-5  # m, a tenth of what it is with the guess
+
+
+def test_settled_steps_go_on_with_the_next_horizon(data, tmp_path, monkeypatch):
+    """Let each third step bring nothing: every horizon has its turn, and the stage ends with the last one."""
+    trainer, seen = trainer_of(data, tmp_path, stages=[STAGE | {"horizon": [4, 6, 9], "iterations": 20}]), []
+
+    def third_settled(stage, horizon):
+        seen.append(horizon)
+        return Batch(1.0, 4, 0, settled=len(seen) % 3 == 0)
+
+    monkeypatch.setattr(trainer, "_by_gauss_newton", third_settled)
+    trainer.run()
+    assert seen == [4, 4, 4, 6, 6, 6, 9, 9, 9] and trainer.progress.stage == 1
 
 
 def test_resumed_stage_goes_on_with_the_same_windows(data, tmp_path):

@@ -50,8 +50,8 @@ class Stage(Table):
     train : groups of parameters that are trained: "constants", "learned", and "starts" where starts are fitted.
     method : "adam": a batch of other windows in each iteration. "gauss_newton": for constants (and starts); each
         iteration is a step to the optimum of `batch` windows, the same ones as long as the horizon stays, without noise
-        on their starts. It ends where a step brings next to nothing, so a few iterations do; it has no rates, decay and
-        clip.
+        on their starts. Where a step brings next to nothing the next horizon follows, and after the last one the stage
+        ends, so a few iterations do; it has no rates, decay and clip.
     iterations : number of batches.
     horizon : frames to predict; several are taken in turn for equal shares of the iterations.
     batch : windows in a batch, over all processes.

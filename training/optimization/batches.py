@@ -13,7 +13,7 @@ from training.config import Noise, Stage
 from training.data import Recordings, Window, Windows, windows
 from training.system import System
 
-__all__ = ["Batch", "windows_of", "decay_at", "horizon_at", "noisy_window"]
+__all__ = ["Batch", "windows_of", "decay_at", "horizon_at", "noisy_window", "settled_at"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Batch:
     status : (B,) of the windows' predictions; None after a Gauss-Newton step.
     iterations : Newton iterations a time step; None after a Gauss-Newton step.
     norms, rates : norm of the gradient and learning rate, by group.
-    settled : whether further iterations would bring next to nothing.
+    settled : whether further iterations with this horizon would bring next to nothing.
     skipped : whether the weights were left as they were, as numbers were not finite or all windows failed.
     """
 
@@ -52,6 +52,12 @@ def windows_of(recordings: Recordings, system: System, horizon: int) -> Windows:
 def horizon_at(stage: Stage, iteration: int) -> int:
     """Return the frames to predict: the horizons in turn, each for an equal share of the iterations."""
     return stage.horizon[iteration * len(stage.horizon) // stage.iterations]
+
+
+def settled_at(stage: Stage, iteration: int) -> int:
+    """Return the iteration to go on with after a settled one: the first of the next horizon, or the stage's end."""
+    turn, turns = iteration * len(stage.horizon) // stage.iterations, len(stage.horizon)
+    return -(-(turn + 1) * stage.iterations // turns)
 
 
 def decay_at(stage: Stage, iteration: int) -> float:

@@ -21,7 +21,7 @@ from training.data import Recordings, Window, WindowSampler, gather
 from training.loss import coordinates, window_losses
 from training.optimization import checkpoint
 from training.optimization.adam import new_optimizer, set_rates, step_by_adam
-from training.optimization.batches import Batch, horizon_at, noisy_window, windows_of
+from training.optimization.batches import Batch, horizon_at, noisy_window, settled_at, windows_of
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.refusals import refuse_hopeless, refuse_unfitting
@@ -142,7 +142,7 @@ class Trainer:
             batch = self._by_adam(stage, horizon) if stage.method == "adam" else self._by_gauss_newton(stage, horizon)
         progress.unconverged += batch.failed
         progress.skipped += batch.skipped
-        progress.iteration = stage.iterations if batch.settled else progress.iteration + 1
+        progress.iteration = settled_at(stage, progress.iteration) if batch.settled else progress.iteration + 1
         progress.total += 1
         seconds = time.perf_counter() - begun
         progress.seconds += seconds
