@@ -145,6 +145,20 @@ def test_rate_and_limit_hold():
     assert (curvature[-1].abs() == 8.0).any()
 
 
+def test_natural_strains_beyond_the_limit_come_back_at_the_rate():
+    """Begin 3 1/m beyond the limit on either side: the way back is a tenth of that a sample on both."""
+    model = rod(7)
+    controller = pi(model, rate={"curvature": 30.0}, limit={"curvature": 8.0}, Kp=0.0, Ki=0.0)
+    zero = torch.zeros(1, len(controller.strains), dtype=torch.float64)
+    for side in (1.0, -1.0):
+        action = zero.clone()
+        action[:, controller.strains.parts["kappa1"]] = side * 11.0
+        for expected in (10.7, 10.4):
+            action, _ = controller.response(zero, zero[:, 0], action, {"integral": zero})
+            left = action[:, controller.strains.parts["kappa1"]]
+            torch.testing.assert_close(left, torch.full_like(left, side * expected))
+
+
 def test_integrals_do_not_wind_up():
     """Hold a target beyond the limit for long: the integral stands where the limit binds; without limits it grows."""
     model = rod(7)

@@ -21,6 +21,10 @@ from torchdismech.control import Fixed, Table
         ({"every": 0.025}, "every: expected a whole number of steps of dt = 0.01 s, got 0.025 s: take 0.02"),
         ({"every": -0.01}, "every: expected a whole number of steps"),
         ({"delay": 1.5}, "delay: expected a whole number from 0 on, got 1.5"),
+        (
+            {"noise": 0.1, "seed": 2**63},
+            "PI: seed: expected a whole number of less than 64 bits, got 9223372036854775808",
+        ),
         ({"dt": 0.0}, "dt: expected a finite number above 0"),
         ({"noise": torch.ones(3)}, r"noise: expected a number, or shape \(11,\), got \(3,\)"),
         ({"reference": Fixed(torch.zeros(4).double())}, r"reference: expected 11 strains \(\d+ of .*\), got 4"),

@@ -19,6 +19,7 @@ from torchdismech.values import numbers, tensor_of, where_rows
 __all__ = ["Feedback"]
 
 MAX_STEPS = 10**9  # most steps from one sample to the next
+SEEDS = 2**63  # seeds are below this, as they are stored in int64
 RESERVED = ("step", "robot", "action", "seen")
 
 
@@ -64,6 +65,8 @@ class Feedback(nn.Module, ABC):
         for label, value in (("delay", delay), ("seed", seed)):
             if type(value) is not int or value < 0:
                 raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")
+        if seed >= SEEDS:
+            raise InputError(f"{name}: seed: expected a whole number of less than 64 bits, got {seed}")
         self.dt, self.delay, self.seed = dt, delay, seed
         self.steps_a_sample = 1 if every is None else _steps_in(f"{name}: every", every, self.dt)
         deviation = None if noise is None else numbers(noise, f"{name}: noise").to(torch.float64)

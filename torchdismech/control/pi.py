@@ -64,7 +64,7 @@ class PI(Feedback):
         the natural strains that the control brings along, else the model's. `rate` and `limit` hold for every strain:
         an actuator is bounded so that each of its strains is within its bounds.
     rate : by field, the largest change of a natural strain per second, such as {"curvature": 50.0} [1/m per s].
-    limit : by field, the largest absolute value of a natural strain.
+    limit : by field, the largest absolute value of a natural strain. One that begins beyond gets there at the rate.
     least_length : part of the original rest lengths below which rest lengths never get: natural stretch is at least
         least_length - 1, and references or limits below that are refused.
     every, delay, noise, seed, robots : as for `Feedback`; noise also by field, such as {"curvature": 0.1} [1/m].
@@ -228,9 +228,9 @@ class PI(Feedback):
         requested = self.Kp * error + self.Ki * integral
         ahead = self._reduced(self.reference(time + self.sampling_time))
         requested = requested + self.feed_forward * ahead
-        low = torch.maximum(self.low, action - self.most_change)
-        high = torch.minimum(self.high, action + self.most_change)
-        bounded = torch.minimum(torch.maximum(requested, low), high)
+        # the rate holds last: from natural strains beyond the limit the way back takes its time, on both sides
+        within = torch.minimum(torch.maximum(requested, self.low), self.high)
+        bounded = torch.minimum(torch.maximum(within, action - self.most_change), action + self.most_change)
         held_back = (requested - bounded) * error > 0
         return bounded, {"integral": torch.where(held_back, memory["integral"], integral)}
 
