@@ -232,6 +232,22 @@ REFUSED = {
         {"constants": {"b": {"tensors": ["clamp0.position"], "kind": "shift", "unit": 1.0}}},
         'expected "settled"',
     ),
+    "grips beside a clamp that is placed": (
+        {
+            "robot": {"scene": "SCENE", "gripped": [0, 1]},
+            "constants": {"b": {"tensors": ["clamp0.position"], "kind": "shift", "unit": 1.0}},
+            "start": {"state": "settled"},
+        },
+        "robot.gripped: poses of clamps, which .* hold all clamped nodes, so none could move as recorded",
+    ),
+    "grips beside poses that are driven": (
+        {"robot": {"scene": "SCENE", "gripped": [0]}, "drives": {"a": {"sets": "pose"}}},
+        "robot.gripped: poses of clamps",
+    ),
+    "a drive that is replaced": (
+        {"drives": {"a": {"sets": "force"}, "b": {"sets": "force", "relative": False}}},
+        "drives.b: relative = false would replace what drives.a sets",
+    ),
     "a step that is no part of a frame": (
         {"robot": {"scene": "SCENE", "overrides": {"simulation.dt": 4e-3, "simulation.duration": 0.4}}},
         "frames are 0.01 s apart, expected a whole part of that, got 0.004",

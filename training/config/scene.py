@@ -23,7 +23,8 @@ class SceneRobot(Table):
     scene : the file, relative to the working directory. The time between two frames of the recordings has to be a whole
         number of its steps.
     overrides : values in place of the scene's by dotted key, such as {"simulation.dt" = 5e-3}.
-    gripped : clamped nodes that move as the markers at them were recorded, also in the frames to be predicted.
+    gripped : clamped nodes that move as the markers at them were recorded, also in the frames to be predicted. There
+        may be none where clamps are moved by poses.
     """
 
     scene: Name

@@ -80,6 +80,7 @@ class SceneSystem(PhysicsSystem):
                 "expected as many, in the same order"
             )
         drives = [DriveMap(name, drive, model, recordings.columns) for name, drive in config.drives.items()]
+        _refuse_replaced(drives)
         clamps = [ClampPose(model.nodes) for _ in model.body.clamps]
         places, extra = _places(config, model, markers, drives, clamps)
         super().__init__(config, model, setup.integrator, recordings.dt, substeps, learned, places)
@@ -97,7 +98,10 @@ class SceneSystem(PhysicsSystem):
         self.triangles = torch.as_tensor(model.triangles, device="cpu")
 
     def _grip(self, nodes: list[int]) -> None:
-        """Find the markers of gripped nodes, which move as recorded; refuse nodes that are not clamped or not seen."""
+        """Find the markers of gripped nodes, which move as recorded; refuse nodes that are not clamped or not seen.
+
+        Refuse any beside poses of clamps, too, which take precedence over them.
+        """
         for node in nodes:
             if node >= len(self.model.nodes) or bool(self.model.free[3 * node : 3 * node + 3].any()):
                 raise InputError(
@@ -105,6 +109,12 @@ class SceneSystem(PhysicsSystem):
                 )
             if node not in self.markers.node_of:
                 raise InputError(f"robot.gripped: node {node} has no marker: who moves it is not known")
+        posed = self._moved_clamps or self._setup.schedule.poses
+        if nodes and (posed or any(drive.drive.sets == "pose" for drive in self.drives.values())):
+            raise InputError(
+                "robot.gripped: poses of clamps, which a drive, a [[move]] of the scene or a trained constant sets, "
+                "hold all clamped nodes, so none could move as recorded: leave robot.gripped or the poses out"
+            )
         self._gripped = nodes
         self.gripped = [self.markers.node_of.index(node) for node in nodes]
 
@@ -336,6 +346,18 @@ def _with_poses(setup: Setup, posed: bool) -> Setup:
     if not posed or not setup.schedule.node_motions:
         return setup
     return dataclasses.replace(setup, schedule=dataclasses.replace(setup.schedule, poses=True))
+
+
+def _refuse_replaced(drives: list[DriveMap]) -> None:
+    """Refuse drives of which one replaces what an earlier one sets."""
+    earlier: dict[str, str] = {}
+    for name, drive in ((d.name, d.drive) for d in drives):
+        if drive.sets in earlier and not drive.relative:
+            raise InputError(
+                f"drives.{name}: relative = false would replace what drives.{earlier[drive.sets]} sets: {drive.sets}; "
+                "name it before that one, or leave one out"
+            )
+        earlier[drive.sets] = name
 
 
 def _refuse_turning_clamps(markers: Markers | None, setup: Setup) -> None:
