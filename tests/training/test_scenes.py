@@ -256,6 +256,24 @@ REFUSED = {
         {"start": {"state": "measured"}, "markers": {"points": [{"node": 0}, {"node": 1}, {"node": 2}, {"edge": 2}]}},
         "a marker at every node",
     ),
+    "a start that is seen at a distance": (
+        {
+            "start": {"state": "measured"},
+            "markers": {
+                "points": [{"node": 0}, {"node": 1}, {"node": 2}, {"edge": 2, "at": 1.0, "offset": [0, 0.02, 0]}]
+            },
+        },
+        "a marker at every node",
+    ),
+    "a grip that is seen at a distance": (
+        {
+            "robot": {"scene": "SCENE", "gripped": [1]},
+            "markers": {
+                "points": [{"node": 0}, {"edge": 0, "at": 1.0, "offset": [0, 0.02, 0]}, {"node": 2}, {"node": 3}]
+            },
+        },
+        "robot.gripped: node 1 has no marker",
+    ),
     "code": ({"drives": {"a": {"sets": "force", "module": "x.py:Net"}}}, "runs code from x.py:Net: pass --allow-code"),
 }
 

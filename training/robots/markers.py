@@ -48,11 +48,10 @@ class MarkerTable(nn.Module):
 
     @property
     def node_of(self) -> list[int | None]:
-        """The node that each marker sits at; None where it sits elsewhere."""
-        single = self.weight.max(1)
-        return [
-            int(n) if w == 1 else None for w, n in zip(single.values.tolist(), single.indices.tolist(), strict=True)
-        ]
+        """The node that each marker sits at; None where it sits elsewhere, or stands off by an offset."""
+        single, off = self.weight.max(1), {k for k, _ in self._offsets}
+        pairs = zip(single.values.tolist(), single.indices.tolist(), strict=True)
+        return [int(n) if w == 1 and k not in off else None for k, (w, n) in enumerate(pairs)]
 
     @property
     def have_offsets(self) -> bool:
