@@ -287,6 +287,17 @@ def test_what_does_not_fit_the_robot_is_refused(folder, changes, message):
         system_of(folder, **changes)
 
 
+def test_drives_of_tables_over_time_are_refused(folder):
+    """Name the drive that would set the displacements of an obstacle, for any number of recordings."""
+    (folder / "way.csv").write_text("time,x,y,z\n0,0,0,0\n1,0,0,0.01\n")
+    ball = '[[obstacle]]\nname = "ball"\nshape = "sphere"\ncenter = [0, 0, 1]\nradius = 0.1\nstiffness = 50.0\n'
+    (folder / "beam.toml").write_text(SCENE + ball + 'path = "way.csv"\n')
+    with pytest.raises(
+        InputError, match="drives.a.sets: ball.displacements: a table over time cannot be set in a step"
+    ):
+        system_of(folder, drives={"a": {"sets": "ball.displacements"}})
+
+
 def test_static_scene_is_refused(folder):
     """Say that recordings take time."""
     static = SCENE.replace("dt = 5e-3\nduration = 0.5", 'integrator = "static"')

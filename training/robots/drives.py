@@ -15,6 +15,7 @@ from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene.users_code import named_in_code
 from torchdismech.robot.state import Control
+from torchdismech.values import refuse_table, row_of
 from training.config.scene import Drive
 from training.options import checked
 from training.robots.poses import quaternion
@@ -124,8 +125,8 @@ class DriveMap(nn.Module):
         """Return the shape of the field or constant that is set, for one robot; refuse one that does not exist."""
         model, sets = self._model[0], self.drive.sets
         if sets in model.places:
-            own = getattr(*model.places[sets])
-            return tuple(own.shape[1:] if own.dim() > 1 else own.shape or (1,))
+            refuse_table(f"drives.{self.name}.sets: {sets}", model.places[sets])
+            return row_of(model.places[sets])
         fields = model.body.control_shapes(1, continuum_triangles(model.terms))
         if sets not in fields:
             known = ", ".join([*fields, *sorted(model.places)])
