@@ -7,7 +7,8 @@ import torch
 
 from tests.control.robots import DT, pi, refused, rod, shape
 from torchdismech import ImplicitEuler, InputError, Static, rollout
-from torchdismech.control import Fixed, Table
+from torchdismech.constant_curvature import PneumaticArm
+from torchdismech.control import PI, Fixed, Strains, Table
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,7 @@ from torchdismech.control import Fixed, Table
         ({"Ki": 0.3 + 4j}, r"PI: Ki: expected numbers, got \(0.3\+4j\)"),
         ({"Ki": torch.tensor([1.0 + 0j])}, "PI: Ki: expected numbers, got"),
         ({"noise": "a"}, "PI: noise: expected numbers, got 'a'"),
+        ({"noise": {"stretch": float("inf")}}, "PI: noise: expected finite numbers by field, got {'stretch': inf}"),
         ({"every": "1"}, "PI: every: expected a number of seconds, got '1'"),
         ({"least_length": "a"}, "PI: least_length: expected a number, got 'a'"),
         ({"robots": [0.2, 1.9]}, r"PI: robots: expected a whole number for each robot, got \[0.2, 1.9\]"),
@@ -66,6 +68,29 @@ def test_refuses_numbers_out_of_their_range(options, message):
     """Name what is wrong when the controller is made."""
     with pytest.raises(InputError, match=message):
         pi(rod(7), **options)
+
+
+def test_robots_of_another_kind_are_refused():
+    """Name the kinds of model, where strains are chosen and where the law is made for an arm."""
+    arm, strains = PneumaticArm([0.15], [0.5], 0.04, 265.0), pi(rod(7)).strains
+    with pytest.raises(InputError, match=r"control.Strains is for rods and shells \(Model\), got PneumaticArm"):
+        Strains(arm)
+    with pytest.raises(InputError, match=r"control.PI is for rods and shells \(Model\), got PneumaticArm"):
+        PI(arm, strains, Fixed(torch.zeros(11)), DT)
+    with pytest.raises(InputError, match=r"PI: strains: expected control.Strains\(model, fields\), got list"):
+        PI(rod(7), ["stretch"], Fixed(torch.zeros(11)), DT)
+
+
+def test_references_and_memories_of_other_kinds_are_refused():
+    """Take lists of numbers as references; refuse text there, and what is no memory."""
+    model = rod(7)
+    rollout(model, model.initial_state(), ImplicitEuler(DT), 1, controller=pi(model, reference=Fixed([0.0] * 11)))
+    with pytest.raises(InputError, match="reference: times: expected numbers, got 'a'"):
+        Table("a", torch.zeros(1, 11))
+    with pytest.raises(InputError, match="target: positions: expected numbers, got 'a'"):
+        pi(model).strains.of_shape(model, "a")
+    with pytest.raises(InputError, match="memory of PI: expected tensors by name, .* got list"):
+        rollout(model, model.initial_state(), ImplicitEuler(DT), 1, controller=pi(model), memory=[])
 
 
 def test_refuses_runs_that_it_is_not_made_for():

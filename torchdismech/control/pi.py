@@ -17,6 +17,7 @@ Back-calculation would divide by Ki, which may be zero, and has one more paramet
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -28,7 +29,7 @@ from torchdismech.control.neighbours import smoothed
 from torchdismech.control.protocol import Memory
 from torchdismech.control.references import Fixed, Reference, Table
 from torchdismech.control.strains import Strains
-from torchdismech.errors import InputError, real_number, refuse_other_kind
+from torchdismech.errors import InputError, real_number, refuse_other_kind, refuse_other_model
 from torchdismech.geometry.checks import Indices
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
@@ -107,7 +108,11 @@ class PI(Feedback):
         seed: int = 0,
         robots: Sequence[int] | Tensor | None = None,
     ):
+        refuse_other_model("control.PI", model, Model)
+        refuse_other_kind("PI: strains", strains, Strains, "control.Strains(model, fields)")
         if isinstance(noise, Mapping):
+            if math.inf in noise.values():
+                raise InputError(f"PI: noise: expected finite numbers by field, got {dict(noise)}")
             noise = strains.spread(noise, "PI: noise").nan_to_num(posinf=0.0)
         super().__init__(dt, every, delay, noise, seed, robots)
         if self.noise is not None and self.noise.shape not in ((), (len(strains),)):

@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.robot.state import BatchState, Control
 from torchdismech.values import where_rows
 
@@ -111,7 +111,10 @@ def begun(
     if check is not None:
         check(model, state, dt, steps)
     initial = _checked(name, controller.initial(model, state), state.batch)
-    return initial if memory is None else _like(f"memory of {name}", memory, initial)
+    if memory is None:
+        return initial
+    refuse_other_kind(f"memory of {name}", memory, Mapping, "tensors by name, such as `memory` of an earlier run")
+    return _like(f"memory of {name}", memory, initial)
 
 
 def answered(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.model import Model
-from torchdismech.values import tensor_of
+from torchdismech.values import numbers
 
 __all__ = ["Fixed", "Reference", "Table"]
 
@@ -44,9 +44,9 @@ class Fixed(Reference):
 
     values: Tensor
 
-    def __init__(self, values: Tensor):
+    def __init__(self, values: Tensor | Sequence):
         super().__init__()
-        values = tensor_of(values)
+        values = numbers(values, "reference")
         if values.dim() not in (1, 2):
             raise InputError(f"reference: expected strains (m,) or (B, m), got shape {tuple(values.shape)}")
         self.register_buffer("values", values)
@@ -77,9 +77,9 @@ class Table(Reference):
     times: Tensor
     values: Tensor
 
-    def __init__(self, times: Tensor, values: Tensor, beyond: str = "refuse"):
+    def __init__(self, times: Tensor | Sequence, values: Tensor | Sequence, beyond: str = "refuse"):
         super().__init__()
-        times, values = tensor_of(times), tensor_of(values)
+        times, values = numbers(times, "reference: times"), numbers(values, "reference: values")
         if beyond not in ("refuse", "hold"):
             raise InputError(f'reference: beyond: expected "refuse" or "hold", got {beyond!r}')
         if times.dim() != 1 or not len(times) or values.dim() not in (2, 3) or len(values) != len(times):

@@ -10,6 +10,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.geometry.frames import signed_angle
 from torchdismech.model import Model
 from torchdismech.robot.state import State
+from torchdismech.values import numbers
 
 __all__ = ["state_of_shape"]
 
@@ -42,7 +43,7 @@ def state_of_shape(model: Model, positions: Tensor, directors: Tensor | None) ->
 
 def _vectors_of_robots(label: str, kind: str, vectors: Tensor, count: int, model: Model) -> Tensor:
     """Return vectors (.., count, 3) of a target in the model's dtype; refuse other shapes and non-finite numbers."""
-    tensor = torch.as_tensor(vectors, dtype=model.dtype, device=model.device)
+    tensor = numbers(vectors, f"target: {label}").to(model.nodes)
     if tuple(tensor.shape[-2:]) != (count, 3) or tensor.dim() not in (2, 3):
         raise InputError(f"target: expected {label} of {count} {kind}, {(count, 3)}, got {tuple(tensor.shape)}")
     if not bool(torch.isfinite(tensor).all()):

@@ -30,7 +30,7 @@ from torchdismech.control.neighbours import along_rods
 from torchdismech.control.shapes import state_of_shape
 from torchdismech.elastic import BendTwistStencil, StretchStencil
 from torchdismech.elastic.natural import refuse_curvatures_without_angles
-from torchdismech.errors import InputError, real_number, refuse_other_kind
+from torchdismech.errors import InputError, real_number, refuse_other_kind, refuse_other_model
 from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.shells import hinge_angles
 from torchdismech.model import Model
@@ -61,7 +61,8 @@ class Strains(nn.Module):
     Raises
     ------
     InputError
-        The robot has no such elements, an index does not exist, a strain cannot change.
+        A model of another kind, such as a pneumatic arm; the robot has no such elements, an index does not exist, a
+        strain cannot change.
     """
 
     undeformed: Tensor
@@ -74,6 +75,7 @@ class Strains(nn.Module):
         elements: Mapping[str, Indices] | None = None,
     ):
         super().__init__()
+        refuse_other_model("control.Strains", model, Model)
         requested = without_aliases(fields, elements or {})
         chosen = {name: chosen_elements(model, name, index, fields) for name, index in requested.items()}
         chosen = {name: index for name, index in chosen.items() if len(index)}
@@ -164,6 +166,7 @@ class Strains(nn.Module):
 
         Where hinge angles are controlled, natural curvatures of triangles that these cannot represent are refused, too.
         """
+        refuse_other_model("control.Strains", model, Model)
         for kind, count in element_counts(model).items():
             if count != self.counts[kind]:
                 raise InputError(f"strains: are those of a robot with {self.counts[kind]} {kind}, this one has {count}")
