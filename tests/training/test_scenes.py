@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from pydantic import ValidationError
 
 from tests.training.beams import DT, SCENE, system_of, tables, window_of
 from torchdismech import InputError
@@ -285,6 +286,24 @@ def test_what_does_not_fit_the_robot_is_refused(folder, changes, message):
         changes = {**changes, "robot": {**changes["robot"], "scene": str(folder / "beam.toml")}}
     with pytest.raises(InputError, match=message):
         system_of(folder, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"start": {"state": "settled", "frames": 5}}, 'frames: belongs to fitted velocities: set velocity = "fitted"'),
+        ({"start": {"load_steps": 2}}, "load_steps: belongs to the search for an equilibrium"),
+        ({"markers": {"points": [{"node": 0, "at": 0.1}]}}, "at: is a place along an edge"),
+        ({"drives": {"a": {"sets": "force", "module": "x.py:Net", "offset": 1.0}}}, "offset belongs to a linear map"),
+        ({"data": {"path": "beam.npz", "rules": {"order": "repair"}}}, "data.rules.order: only nodes of a chain"),
+    ],
+)
+def test_fields_that_would_do_nothing_are_refused(folder, changes, message):
+    """Name the field, and what it belongs to; a config that was written with its defaults is read again."""
+    with pytest.raises(ValidationError, match=message):
+        Config.model_validate(tables(folder, **changes))
+    config = Config.model_validate(tables(folder, start={"state": "settled", "load_steps": 2}))
+    assert Config.model_validate(config.model_dump()) == config
 
 
 def test_drives_of_tables_over_time_are_refused(folder):

@@ -108,6 +108,8 @@ class Config(Table):
             raise ValueError("simulation: the scene says how steps are taken; change that by robot.overrides")
         elif not self.physics:
             raise ValueError("physics: the network without physics is for chains: leave the scene out")
+        if not self.of_chain and self.data.rules.order == "repair":
+            raise ValueError("data.rules.order: only nodes of a chain are put in order: leave it out")
         if self.system is None and self.options:
             raise ValueError("options are for a system: leave them out")
         return self

@@ -10,6 +10,7 @@ from training.config.base import Identifier, Name, NamedCode, Table, Vector
 
 __all__ = ["Drive", "Drives", "Marker", "Markers", "SceneRobot", "Start"]
 
+OF_FITTED = ("spread", "frames", "rounds")  # fields of [start] that only fitted velocities have
 Index = Annotated[int, Field(ge=0, lt=2**31)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Gain = Annotated[float, Field(ge=-1e15, le=1e15)]
@@ -65,6 +66,8 @@ class Marker(Table):
             raise ValueError(f"weights: expected three that add up to 1, got {self.weights}")
         if self.node is not None and self.offset is not None:
             raise ValueError("offset: a node has no directions: name an edge, a triangle or a clamp")
+        if self.edge is None and self.at != type(self).model_fields["at"].default:
+            raise ValueError("at: is a place along an edge: name that, or leave it out")
         if self.triangle is not None and self.offset is not None and any(self.offset[:2]):
             raise ValueError("offset: expected [0, 0, height above the triangle]: weights place it along the triangle")
         return self
@@ -126,6 +129,8 @@ class Drive(Table):
     def _map_or_module(self) -> Drive:
         if self.module is not None and self.gain is not None:
             raise ValueError("gain belongs to a linear map: leave it out, or leave out module")
+        if self.module is not None and self.offset != 0.0:
+            raise ValueError("offset belongs to a linear map: leave it out, or leave out module")
         if self.module is None and self.options:
             raise ValueError("options are for a module: leave them out")
         return self
@@ -161,6 +166,14 @@ class Start(Table):
     def _goes_together(self) -> Start:
         if self.state == "measured" and self.velocity == "fitted":
             raise ValueError('velocity: a measured state has measured velocities: leave "fitted" out')
+        fields = type(self).model_fields
+        changed = [name for name in (*OF_FITTED, "load_steps") if getattr(self, name) != fields[name].default]
+        if self.velocity != "fitted" and (lost := [name for name in changed if name in OF_FITTED]):
+            raise ValueError(f'{lost[0]}: belongs to fitted velocities: set velocity = "fitted", or leave it out')
+        if self.state != "settled" and "load_steps" in changed:
+            raise ValueError(
+                'load_steps: belongs to the search for an equilibrium: set state = "settled", or leave it out'
+            )
         return self
 
 
