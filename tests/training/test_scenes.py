@@ -92,6 +92,13 @@ def test_windows_that_begin_settled_while_the_robot_is_driven_are_warned_of(fold
     assert warning(moving, state="rest") is None
 
 
+def test_horizons_within_the_warm_up_are_refused(folder):
+    """Say that no frame of a window would count, which would train nothing."""
+    config = Config.model_validate(tables(folder, start={"state": "settled", "warm_up": 3}))
+    with pytest.raises(InputError, match="stage 'one': of the 3 frames of a horizon none counts, as the first 3 are a"):
+        fit(config, folder / "run")
+
+
 def test_measured_start_has_the_velocity_of_two_frames(folder):
     """Begin at the second frame, at the velocity since the first."""
     system = system_of(folder, start={"state": "measured"}, markers={"nodes": [0, 1, 2, 3]})

@@ -34,6 +34,11 @@ def refuse_unfitting(config: Config, system: System, recordings: Recordings, pro
                 f"stage {stage.name!r}: a horizon of {max(stage.horizon)} needs {longest} frames, not "
                 f"{recordings.frames}"
             )
+        if min(stage.horizon) <= system.warm_up:
+            raise InputError(
+                f"stage {stage.name!r}: of the {min(stage.horizon)} frames of a horizon none counts, as the first "
+                f"{system.warm_up} are a warm-up: expected longer horizons, or a shorter warm_up"
+            )
         if "starts" in stage.train and not system.start_size:
             raise InputError(f"stage {stage.name!r} trains starts, and the system fits none")
         frozen = [group for group in stage.train if group != "starts" and system.is_frozen(group)]
