@@ -8,6 +8,7 @@ import torch
 from tests.constant_curvature.arms import DT, HANGING, REST, incline, paper_arm, pushed, run
 from torchdismech import Control, Trajectory, rollout
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
+from torchdismech.constant_curvature.impulses import StepContacts
 from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Sphere
 from torchdismech.errors import Status
 from torchdismech.solve.complementarity import solve_contact
@@ -132,6 +133,23 @@ def test_a_step_that_is_solved_again_is_so_for_its_robot_alone():
     for k in (7, 11, 17, 19):
         alone, _ = ArmIntegrator(DT).step(arm, arm.initial_state(1, q=q[k], velocity=velocity[k]), throw=True)
         torch.testing.assert_close(together.q[k], alone.q[0], rtol=0, atol=1e-10)
+
+
+def test_arms_that_do_not_step_cost_no_contact(monkeypatch):
+    """Rest an arm, at zero elongations, deep in the face that the other one stands on: its contacts are not solved."""
+    arm = paper_arm([incline(0, height=-0.43)], disks=1)
+    solved, impulses_of = [], StepContacts._impulses_of
+
+    def counted(contacts, order, active):
+        solved.append(active.any(1).tolist())
+        return impulses_of(contacts, order, active)
+
+    monkeypatch.setattr(StepContacts, "_impulses_of", counted)
+    state = arm.initial_state(2, q=torch.full((9,), -0.0067, dtype=torch.float64))
+    for _ in range(8):
+        state, info = ArmIntegrator(DT).step(arm, state, running=torch.tensor([True, False]))
+    assert info.contact["active"].tolist() == [1, 0]
+    assert 0 < len(solved) <= 8 and all(rows == [True, False] for rows in solved)
 
 
 def test_push_that_shortens_a_section_to_nothing_is_flagged():

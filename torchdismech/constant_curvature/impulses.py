@@ -96,6 +96,7 @@ class StepContacts:
     factor : (B, n, n) the Cholesky factor of H.
     free : (B, n) velocities at the end of the step without contact.
     previous : (B, C, 3) impulses of the step before, where the solver starts.
+    going : (B,) bool, robots that make the step; contacts of the others are not solved for.
     options : how the problem is posed and solved.
     yielding : adds obstacles that yield to impulses, see `Yielding`.
     """
@@ -106,6 +107,7 @@ class StepContacts:
     factor: Tensor
     free: Tensor
     previous: Tensor
+    going: Tensor
     options: ContactOptions
     yielding: Yielding
 
@@ -122,7 +124,7 @@ class StepContacts:
         with torch.no_grad():
             tolerance = smallest_tolerance(self.model)
             near = self.gaps_at_end(self.free) < CLOSING * tolerance
-            near = near | (self.previous[..., 0] > 0)
+            near = (near | (self.previous[..., 0] > 0)) & self.going[:, None]
         impulses = no_impulses = Impulses.zero(self.free, near.shape[1])
         for _ in range(ROUNDS):
             most = int(near.sum(1).max()) if len(near) else 0
@@ -131,7 +133,7 @@ class StepContacts:
             order = near.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
             impulses = self._impulses_of(order, near.gather(1, order))
             with torch.no_grad():
-                missed = ~near & (self.gaps_at_end(impulses.velocity) < -MISSED * tolerance)
+                missed = ~near & (self.gaps_at_end(impulses.velocity) < -MISSED * tolerance) & self.going[:, None]
             if not bool(missed.any()):
                 return impulses
             near = near | missed

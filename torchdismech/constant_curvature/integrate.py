@@ -62,12 +62,13 @@ RK_PARTS = 8  # parts of a step in "rk23": its real stability limit is 2.5, h B 
 
 
 class _Start(NamedTuple):
-    """Start of the step of the robots that make one (B, ..), and the forces on them; zeros for the others."""
+    """Start of the step of the robots that make one, `going` (B,), and the forces on them; zeros for the others."""
 
     q: Tensor
     velocity: Tensor
     force: Tensor
     time: Tensor
+    going: Tensor
 
 
 class _Free(NamedTuple):
@@ -188,7 +189,7 @@ class ArmIntegrator:
         going = running & (status == Status.CONVERGED)
         # rows that do not run, or cannot be computed with, are stepped from zeros and keep their state in the end
         q, velocity, force = (torch.where(going[:, None], x, 0.0) for x in (state.q, state.velocity, force))
-        start = _Start(q, velocity, force, torch.where(going, state.time, 0.0))
+        start = _Start(q, velocity, force, torch.where(going, state.time, 0.0), going)
         dynamics = model.dynamics(start.q, start.velocity)
         factor, singular = torch.linalg.cholesky_ex(self._effective_mass(model, dynamics.mass))
         free = self._free(model, dynamics, factor, start)
@@ -236,7 +237,15 @@ class ArmIntegrator:
             options = ContactOptions(self.dt, self.cone, self.directions, self.stabilisation, self.solver)
             plate_contacts = contacts_at(model, posture, start.time, until)
             contacts = corrected = StepContacts(
-                model, posture, plate_contacts, factor, free.end, previous, options, self._with_yielding_obstacles
+                model,
+                posture,
+                plate_contacts,
+                factor,
+                free.end,
+                previous,
+                start.going,
+                options,
+                self._with_yielding_obstacles,
             )
         for _ in range(CORRECTIONS):
             impulses = Impulses.zero(free.end, 0) if corrected is None else corrected.impulses()
@@ -246,7 +255,7 @@ class ArmIntegrator:
                 gap = _gaps(model, posture, until)
             if contacts is None or corrected is None:
                 break
-            again = self._overlaps(model, contacts.contacts.gap, gap).any(1, keepdim=True)
+            again = (self._overlaps(model, contacts.contacts.gap, gap).any(1) & start.going)[:, None]
             if not bool(again.any()):
                 break
             end_gap = _gaps(model, posture, until) if torch.is_grad_enabled() else gap
