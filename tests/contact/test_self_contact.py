@@ -1,6 +1,7 @@
 """Which parts of a robot may touch: against all pairs, with neighbours, slack, radii of each robot."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -9,10 +10,11 @@ import torch
 from tests import shells
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
 from torchdismech.contact import Penalty, SelfContact
-from torchdismech.contact.pairs.neighbours import NearNodes
+from torchdismech.contact.pairs.neighbours import paths_between
 from torchdismech.contact.pairs.pairs import FEWEST_SLOTS
 from torchdismech.contact.pairs.self_contact import KERNELS
 from torchdismech.errors import InputError
+from torchdismech.geometry import meshes
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.values import per_robot
 
@@ -189,20 +191,80 @@ def test_a_short_edge_changes_nothing_elsewhere(short):
     assert len(kept) > 30 and kept == {pair for pair in found[1] if pair[0] > short}
 
 
-def test_near_nodes_are_those_of_a_walk():
-    """Find pairs that are near and hang together, not those of another piece, nor of a long way round."""
-    positions = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0.1, 1, 0], [0, 0, 0.5], [0.4, 0.1, 0]], dtype=float)
+def test_paths_between_pairs():
+    """Find the shortest way along edges from a pair's first primitive to its second, up to a limit."""
     links = np.array([[0, 1], [1, 2], [2, 3], [0, 5]])
-    lengths = np.linalg.norm(positions[links[:, 0]] - positions[links[:, 1]], axis=1)
+    lengths = torch.tensor([1.0, 1.0, 0.9, 0.4], dtype=torch.float64)
+    pairs = torch.tensor([[0, 5, 2, 3], [0, 1, 1, 2], [0, 5, 3, 3], [0, 1, 4, 4]])  # 4 hangs on nothing
+    assert paths_between(pairs, 2, links, lengths, 3.0).tolist() == [2.0, 0.0, 2.9, np.inf]
+    assert paths_between(pairs, 2, links, lengths, 2.5).tolist() == [2.0, 0.0, np.inf, np.inf]
+    points = torch.tensor([[3, 0, 1, 5]])  # a point and a triangle
+    assert paths_between(points, 1, links, lengths, 3.0).tolist() == [1.9]
 
-    def near(reach):
-        return set(map(tuple, NearNodes(positions, links, lengths, np.array([reach])).pairs.tolist()))
 
-    # 3 is 1 from 0, but 2.9 along the edges, more than twice the reach; 4 hangs on nothing; 5 is .4 from 0
-    assert near(1.2) == {(0, 1), (1, 2), (2, 3), (0, 5), (1, 5)}
-    assert near(0.3) == set()
-    # surfaces that just touch do not overlap
-    assert (0, 1) not in near(1.0)
+def test_surfaces_that_just_touch_are_no_neighbours():
+    """Leave out edges that overlap as built, and keep those that are apart by the tolerance."""
+    for length, counts in ((1.99e-3, 7), (2e-3, 7 + 8)):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (10 * length, 0, 0), 11), Circle(5e-4), Material(1e6, 1000.0))
+        builder.add_contact(SelfContact(Penalty(100.0, 1e-3)))  # a reach of 2 mm
+        model = builder.finalize()
+        folded = model.nodes[None] * torch.tensor([0.25, 1.0, 1.0])
+        pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
+        apart = pairs.tables[0].listed_nodes
+        assert int(((apart[:, 2] - apart[:, 1]).abs() <= 2).sum()) == counts
+
+
+@pytest.mark.parametrize("thick", [None, 2e-2])
+def test_a_thick_rod_changes_nothing_elsewhere(thick):
+    """Find the pairs of a hairpin of cord that is squeezed, also if the robot has a thick rod far away.
+
+    Pairs within two radii of the thick rod were neighbours, and the cord passed through itself.
+    """
+    arc, leg = np.linspace(0, np.pi, 13), np.linspace(0, 0.05, 14)[:-1]
+    bend = np.stack([0.05 + 4e-3 * np.sin(arc), 4e-3 * np.cos(arc), 0 * arc], axis=1)
+    legs = [np.stack([leg, np.full(13, y), 0 * leg], axis=1) for y in (4e-3, -4e-3)]
+    builder = RobotBuilder()
+    cord = builder.add_rod(np.concatenate([legs[0], bend, legs[1][::-1]]), Circle(1e-3), Material(1e5, 1100.0))
+    if thick is not None:
+        builder.add_rod(straight((0, 0.5, 0), (0.3, 0.5, 0), 7), Circle(thick), Material(1e6, 1100.0))
+    builder.add_contact(SelfContact(Penalty(100.0, 5e-4)))
+    model = builder.finalize()
+    squeezed = model.nodes[None].clone()
+    squeezed[:, cord, 1] *= 0.2
+    pairs = model.self_contacts.pairs(squeezed, squeezed, torch.zeros(1, dtype=torch.float64))
+    assert len(pairs.tables[0]) == 73
+
+
+@pytest.mark.parametrize("degrees", [45, 90])
+def test_a_thin_rod_leaves_a_thick_one_without_a_push(degrees):
+    """Leave out the pairs at a joint of rods of different radii, where a path along edges goes round the corner."""
+    angle, along = math.radians(degrees), np.arange(13) * 4e-3
+    branch = np.stack([along * math.cos(angle), 0 * along, along * math.sin(angle)], axis=1)
+    builder, material = RobotBuilder(), Material(1e6, 1100.0)
+    builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 41), Circle(1e-2), material)
+    builder.add_rod(branch, Circle(1e-3), material)
+    builder.add_contact(SelfContact(Penalty(100.0, 5e-4)))
+    model = builder.finalize()
+    x = model.nodes[None]
+    pairs = model.self_contacts.pairs(x, x, torch.zeros(1, dtype=torch.float64))
+    assert len(pairs.tables[0]) == 0
+
+
+@pytest.mark.parametrize("thickness", [2.1e-3, 3e-3])
+def test_a_thick_plate_is_at_rest(thickness):
+    """Leave out all pairs of a plate about as thick as its triangles are wide, whose surfaces overlap as built.
+
+    Nodes beside a triangle's side were farther from all of its nodes, and pushed it.
+    """
+    mesh = meshes.rectangle(0.02, 0.016, 2e-3, "random")
+    builder = RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, thickness, Material(1e6, 1100.0, 0.3))
+    builder.add_contact(SelfContact(Penalty(100.0, 1e-4)))
+    model = builder.finalize()
+    x = model.nodes[None]
+    pairs = model.self_contacts.pairs(x, x, torch.zeros(1, dtype=torch.float64))
+    assert [len(table) for table in pairs.tables] == [0, 0]
 
 
 def hairpins(radii, tolerances) -> Model:

@@ -18,7 +18,16 @@ from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["BoxPairs", "NearPairs", "Primitives", "box_pairs", "moving", "near_pairs", "spare_distance"]
+__all__ = [
+    "BoxPairs",
+    "NearPairs",
+    "Primitives",
+    "box_pairs",
+    "moving",
+    "near_pairs",
+    "spare_distance",
+    "spare_distances",
+]
 
 
 class Primitives(nn.Module):
@@ -151,8 +160,15 @@ def near_pairs(
     low, high : (B, N, 3) corners of the nodes' boxes [m].
     """
     listed = Listed(overlapping_pairs.robot, nodes)
-    gap = pair_values(_SPARE_DISTANCE[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
-    return NearPairs(listed, overlapping_pairs.reach).chosen(gap <= 0)
+    return NearPairs(listed, overlapping_pairs.reach).chosen(spare_distances(kernel, listed, low, high, limit) <= 0)
+
+
+def spare_distances(kernel: Kernel, listed: Listed, low: Tensor, high: Tensor, limit: Tensor) -> Tensor:
+    """Return lower bounds (K,) of distance less `limit` (K,) for pairs while the nodes stay in boxes (B, N, 3) [m].
+
+    They are exact where the nodes stay at one place.
+    """
+    return pair_values(_SPARE_DISTANCE[kernel], listed, low.flatten(1), high.flatten(1), [limit])[0]
 
 
 def moving(low: Tensor, high: Tensor) -> tuple[tuple[Vec3, ...], list[Tensor]]:

@@ -17,11 +17,18 @@ from torchdismech.contact.copies import take_trained
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
 from torchdismech.contact.pairs.broad_phase import adjacent
 from torchdismech.contact.pairs.centre_lines import CentreLines
-from torchdismech.contact.pairs.neighbours import NearNodes, Neighbours
+from torchdismech.contact.pairs.neighbours import Neighbours, paths_between
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
-from torchdismech.contact.pairs.pairs import Pairs, PairTable, Touching, touching
-from torchdismech.contact.pairs.primitives import NearPairs, Primitives, box_pairs, near_pairs
+from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Touching, touching
+from torchdismech.contact.pairs.primitives import (
+    BoxPairs,
+    NearPairs,
+    Primitives,
+    box_pairs,
+    near_pairs,
+    spare_distances,
+)
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
 from torchdismech.errors import InputError, real_number, truth, whole_number
@@ -38,6 +45,10 @@ ROUNDING = 0.02
 # for edges with edges, points with triangles, and smooth lines with each other
 KERNELS: tuple[Kernel, ...] = (closest_segments, closest_on_triangle, closest_crossing)
 CENTRE_LINES = ("straight", "smooth")
+# times the thicker one's diameter and the tolerance, the longest path along edges between neighbours: on triangles, and
+# round a corner, paths are not straight
+DETOUR = 2.0
+EXACTLY = 1e-9  # relative: surfaces that just touch do not overlap
 
 
 class Summary(NamedTuple):
@@ -73,10 +84,11 @@ class SelfContact(nn.Module):
     Parameters
     ----------
     response, friction : the law between two surfaces; copied, as by an `Obstacle`.
-    ring : pairs at most so many edges apart are neighbours, which never touch. By default neighbours are pairs whose
-        surfaces overlap as built and that are near each other along the body: if a rod's edges are shorter than its
-        diameter, nearby edges always overlap. Nearness goes by length, so short edges in one place change nothing
-        elsewhere.
+    ring : pairs at most so many edges apart are neighbours, which never touch. By default neighbours are pairs that
+        share a node, and pairs whose surfaces overlap as built, or are within the tolerance, and that are near each
+        other along the body: if a rod's edges are shorter than its diameter, nearby edges always overlap. Near is
+        a path along edges of at most twice the thicker one's diameter and the tolerance; so it goes by length, and
+        short edges in one place change nothing elsewhere.
     rounding : how far edges are rounded, in parts of the sum of two radii. Edges that lie side by side have no unique
         closest points, so that the force jumps from end to end, and Newton's method finds no root; rounded ones meet
         in the middle. Distances come out larger by up to rounding^2 / 4 of that sum. 0 for none.
@@ -175,29 +187,50 @@ class SelfContact(nn.Module):
         warn_of_wide_tolerance(self.scope.label, self.law.response, self.points.radius)
         self.triangles = Primitives(body.triangles, body.face_contact_radius, ruled.triangle_kinds, of_triangles)
         self.lines = CentreLines(body, of_edges) if self.centre_line == "smooth" else None
-        sides: tuple[np.ndarray, ...] = (points[of_nodes], body.triangles[of_triangles])
-        self._near_edges, self._near_triangles = self._neighbours((body.links[of_edges],), sides)
+        self._near_edges = self._neighbours(closest_segments)
+        self._near_triangles = self._neighbours(closest_on_triangle)
 
-    def _neighbours(self, *sets: tuple[np.ndarray, ...]) -> list[Neighbours]:
-        """Return the neighbours for each entry of `sets`: within one set of primitives, or between two.
-
-        A set is given by the nodes (M, k) of its primitives.
-        """
+    @torch.no_grad()
+    def _neighbours(self, kernel: Kernel) -> Neighbours:
+        """Return the neighbours among the pairs of a kernel: those that `ring` says, or that overlap as built."""
+        body, (first, second) = self.body, self._primitives(kernel)
+        others = None if second is first else second.nodes
+        joined = adjacent(first.nodes, others, body.links, self.ring or 0)
         if self.ring is not None:
-            links = self.body.links
-            keys = [adjacent(each[0], each[1] if len(each) > 1 else None, links, self.ring) for each in sets]
-            return [Neighbours.of_all(of) for of in keys]
-        near = self._near_nodes()
-        return [near.neighbours(*each) for each in sets]
+            return Neighbours.of_all(joined)
+        tolerance, radii = self.law.response.tolerance, (first.radius, second.radius)
+        robots = max([tolerance.numel(), *(len(radius) for radius in radii if radius.dim() == 2)])
+        built = body.nodes.expand(robots, -1, -1)
+        pairs, nodes = self._box_pairs(kernel, built, built, Neighbours.of_all(joined))
+        if len(nodes):
+            reach = (1 - EXACTLY) * (pairs.reach + of_robots(tolerance, pairs.robot))
+            gaps = spare_distances(kernel, Listed(pairs.robot, nodes), built, built, reach)
+            overlapping = (gaps <= 0).nonzero().squeeze(1)
+            pairs, nodes = BoxPairs(*(of[overlapping] for of in pairs)), nodes[overlapping]
+        if not len(nodes):  # most rods have edges longer than their diameter
+            return Neighbours.of_all(joined)
+        thicker = torch.maximum(first.radii(pairs.robot, pairs.first), second.radii(pairs.robot, pairs.second))
+        limit = DETOUR * (1 - EXACTLY) * (2 * thicker + of_robots(tolerance, pairs.robot))
+        lengths = concatenated_sizes(body.edge_length, body.shell_edge_length)
+        shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0)
+        near = paths_between(nodes, first.nodes.shape[1], body.links, shortest, float(limit.max())) <= limit
+        key = pairs.first * len(second.nodes) + pairs.second
+        return Neighbours.of_robots(joined, pairs.robot[near], key[near], robots)
 
-    def _near_nodes(self) -> NearNodes:
-        """Return the pairs of nodes that are near along the body and whose surfaces overlap as built."""
-        lengths = concatenated_sizes(self.body.edge_length, self.body.shell_edge_length)
-        shortest = lengths.reshape(-1, lengths.shape[-1]).amin(0).detach().cpu().numpy()
-        radius = self.points.radius
-        widest = radius.reshape(-1, radius.shape[-1]).amax(1)
-        reach = (2 * widest + self.law.response.tolerance.reshape(-1)).detach().cpu().numpy()
-        return NearNodes(self.body.nodes.detach().cpu().numpy(), self.body.links, shortest, reach)
+    def _primitives(self, kernel: Kernel) -> tuple[Primitives, Primitives]:
+        """Return the two sets of primitives whose pairs a kernel of four nodes is for."""
+        return (self.edges, self.edges) if kernel is closest_segments else (self.points, self.triangles)
+
+    def _box_pairs(self, kernel: Kernel, low: Tensor, high: Tensor, excluded: Neighbours) -> tuple[BoxPairs, Tensor]:
+        """Return the pairs for a kernel of four nodes whose boxes overlap while nodes stay in boxes (B, N, 3).
+
+        Last come the nodes (K, 4) of each pair.
+        """
+        first, second = self._primitives(kernel)
+        margin = 0.5 * self.law.response.tolerance
+        pairs = box_pairs(first, second, low, high, (margin, margin), excluded, self.kind_pairs)
+        nodes = first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)
+        return pairs, torch.cat(nodes, dim=1)
 
     # ---- broad phase -------------------------------------------------------------------------------------------
 
@@ -225,14 +258,10 @@ class SelfContact(nn.Module):
 
     def _near_pairs(self, kernel: Kernel, low: Tensor, high: Tensor) -> NearPairs:
         """Return the pairs for a kernel of four nodes that may touch while the nodes stay in boxes (B, N, 3)."""
-        of_edges = kernel is closest_segments
-        first, second = (self.edges, self.edges) if of_edges else (self.points, self.triangles)
-        tolerance = self.law.response.tolerance
-        margin = 0.5 * tolerance
-        excluded = self._near_edges if of_edges else self._near_triangles
-        pairs = box_pairs(first, second, low, high, (margin, margin), excluded, self.kind_pairs)
-        nodes = torch.cat([first.nodes.index_select(0, pairs.first), second.nodes.index_select(0, pairs.second)], dim=1)
-        return near_pairs(kernel, nodes, pairs, low, high, pairs.reach + of_robots(tolerance, pairs.robot))
+        excluded = self._near_edges if kernel is closest_segments else self._near_triangles
+        pairs, nodes = self._box_pairs(kernel, low, high, excluded)
+        limit = pairs.reach + of_robots(self.law.response.tolerance, pairs.robot)
+        return near_pairs(kernel, nodes, pairs, low, high, limit)
 
     def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges that may touch: as straight edges, and as smooth lines that cross."""
