@@ -7,7 +7,7 @@ import torch
 
 from tests.contact.test_undefined import LAWS, SHAPES, lying
 from torchdismech import Control, ImplicitEuler, InputError, trainable
-from torchdismech.contact import Barrier, Friction, Obstacle, Penalty, SelfContact
+from torchdismech.contact import Barrier, Friction, Obstacle, Path, Penalty, SelfContact
 from torchdismech.environments import Constant, Environment, Task, node_positions
 
 OF_SHAPES = [("ball", "radius"), ("capsule", "radius"), ("cylinder", "radius"), ("box", "size")]
@@ -179,6 +179,8 @@ def test_tolerances_far_above_the_contact_radius(contact, label, law):
             "SelfContact.rounding: expected a number from 0 to 1, got 'all'",
         ),
         (lambda law: SelfContact(law, rounding=1.5), "SelfContact.rounding: expected a number from 0 to 1, got 1.5"),
+        (lambda law: SelfContact(law, between=["a", 5]), "SelfContact.between: expected the names of two parts"),
+        (lambda law: Path.uniform((1, 0, 0), "long"), "Path.uniform: duration: expected a number, got 'long'"),
     ],
 )
 def test_other_kinds_of_arguments(made, said):

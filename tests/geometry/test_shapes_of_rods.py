@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from torchdismech import InputError, arc, helix
+from torchdismech import Circle, InputError, Material, RobotBuilder, arc, helix, straight
 
 CENTER, START, AXIS = (0.0, 0.0, 0.0), (0.1, 0.0, 0.0), (0.0, 0.0, 1.0)
 
@@ -40,3 +40,32 @@ def test_helices_of_few_points_are_refused():
     for nodes, angle in ((6, 10 * math.pi), (11, -10.1 * math.pi), (101, 360.0)):
         with pytest.raises(InputError, match="helix: angle: .* from point to point, more than half a turn"):
             helix(CENTER, START, AXIS, angle, 0.1, nodes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [("far", "numbers"), ((0, 0), "x, y, z"), ((0, math.nan, 0), "finite"), (None, "numbers")]
+)
+def test_points_and_axes_are_three_numbers(wrong, said):
+    """Refuse other points and axes by name; they ended in errors of NumPy, or made points that are not finite."""
+    for made, name in (
+        (lambda: straight(wrong, START, 5), "straight: start"),
+        (lambda: straight(START, wrong, 5), "straight: end"),
+        (lambda: helix(wrong, START, AXIS, 1.0, 0.1, 5), "helix: center"),
+        (lambda: helix(CENTER, wrong, AXIS, 1.0, 0.1, 5), "helix: start"),
+        (lambda: arc(CENTER, START, wrong, 1.0, 5), "helix: axis"),
+    ):
+        with pytest.raises(InputError, match=f"{name}: expected .*{said}"):
+            made()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["far", None, 3, [[0, 0, 0], [1, 0]], [[0, 0, 0], ["a", 0, 0]], [[0, 0, 0], [1, 0, 1j]], np.eye(3, dtype=bool)],
+)
+def test_nodes_are_numbers(wrong):
+    """Refuse nodes of rods and shells that are no real numbers; imaginary parts were left out, without a word."""
+    builder, material = RobotBuilder(), Material(1e6, 1000.0, 0.3)
+    with pytest.raises(InputError, match="rod: expected"):
+        builder.add_rod(wrong, Circle(1e-3), material)
+    with pytest.raises(InputError, match="shell: expected"):
+        builder.add_shell(wrong, [[0, 1, 2]], 1e-3, material)

@@ -134,7 +134,7 @@ class RobotBuilder:
 
     def add_nodes(self, nodes: Given) -> np.ndarray:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""
-        points = array_of(nodes, "nodes", float)
+        points = array_of(nodes, "nodes")
         check_nodes(points, where="nodes")
         return self._join(points, where="nodes")
 
@@ -164,7 +164,8 @@ class RobotBuilder:
         contact_radius : [m]; by default the circle's radius, or half the smaller side of a rectangle.
         name : label for `SelfContact(between=...)`; several rods and shells may have the same.
         """
-        points = array_of(nodes, "rod", float)
+        points = array_of(nodes, "rod")
+        check_nodes(points, where="rod")
         chain = np.arange(len(points))
         edges = np.stack([chain[:-1], chain[1:]], axis=1)
         return self.add_rods(points, edges, section, material, natural, stiffness, directors, contact_radius, name)
@@ -192,7 +193,7 @@ class RobotBuilder:
             from one edge to the next are a twist of the rod, as within a call (docs/rods.md, "Corners and branches").
             By default each call counts by itself.
         """
-        points, pairs = array_of(nodes, "rod", float), np.asarray(edges)
+        points, pairs = array_of(nodes, "rod"), np.asarray(edges)
         check_rods(points, pairs, where="rod")
         if not len(pairs):
             raise InputError(f"rod: expected an edge or more, so two nodes or more, got {len(points)} nodes, 0 edges")
@@ -202,7 +203,7 @@ class RobotBuilder:
         if self.planar:
             turned = directors is not None or any(group.directors is not None for group in self._rods)
             refuse_stiffness_out_of_plane("stiffness.", stiffness or {}, turned)
-        directors = None if directors is None else array_of(directors, "directors", float)
+        directors = None if directors is None else array_of(directors, "directors")
         if directors is not None and directors.shape != (len(pairs), 3):
             raise InputError(f"directors: expected one of each edge, ({len(pairs)}, 3), got {directors.shape}")
         index = self._join(points, where="rod")

@@ -83,10 +83,19 @@ def _as_array(given: Indices | Elements) -> np.ndarray:
         return np.array([None])
 
 
-def array_of(given: object, where: str, dtype: type | None = None) -> np.ndarray:
-    """Return a caller's geometry as a NumPy array; refuse tensors that require gradients."""
+def array_of(given: object, where: str) -> np.ndarray:
+    """Return a caller's geometry as an array in float64; refuse what is no numbers, and tensors that require gradients.
+
+    NumPy would keep the real parts of complex numbers alone, and take True for 1.
+    """
     refuse_trained_shape(given, where)
-    return np.asarray(given.cpu() if isinstance(given, Tensor) else given, dtype)
+    try:
+        array = np.asarray(given.cpu() if isinstance(given, Tensor) else given)
+    except (TypeError, ValueError) as error:  # rows of different lengths
+        raise InputError(f"{where}: expected an array of numbers, got {shown(given)}") from error
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"{where}: expected real numbers, got an array of {array.dtype}")
+    return array.astype(np.float64)
 
 
 def refuse_trained_shape(given: object, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, real_number, shown, whole_number
 from torchdismech.geometry.checks import array_of
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
@@ -18,7 +18,7 @@ CLOSING_DISTANCE = 1e4  # m; distance at which an open curve is closed to comput
 def straight(start: ArrayLike, end: ArrayLike, nodes: int) -> np.ndarray:
     """Return points (nodes, 3) evenly spaced from `start` to `end`."""
     count = whole_number(nodes, "straight: nodes", least=2)
-    return np.linspace(array_of(start, "straight: start", float), array_of(end, "straight: end", float), count)
+    return np.linspace(_vector(start, "straight: start"), _vector(end, "straight: end"), count)
 
 
 def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, nodes: int) -> np.ndarray:
@@ -49,11 +49,11 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
         `start` is on the axis and the height is 0, so that all points would coincide.
     """
     count = whole_number(nodes, "nodes", least=2)
-    direction, middle = array_of(axis, "helix: axis", float), array_of(center, "helix: center", float)
+    direction, middle = _vector(axis, "helix: axis"), _vector(center, "helix: center")
     if not np.linalg.norm(direction) > 0:
         raise InputError(f"helix: expected an axis that is not zero, got {axis!r}")
     direction = direction / np.linalg.norm(direction)
-    arm = array_of(start, "helix: start", float) - middle
+    arm = _vector(start, "helix: start") - middle
     along = direction * (arm @ direction)
     radial = arm - along
     turned = real_number(angle, "helix: angle")
@@ -69,6 +69,14 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
     rise = np.linspace(0.0, risen, count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
     return middle + along + spun + direction * rise
+
+
+def _vector(given: ArrayLike, where: str) -> np.ndarray:
+    """Return a point or an axis (3,); refuse other shapes, and numbers that are not finite."""
+    vector = array_of(given, where)
+    if vector.shape != (3,) or not np.isfinite(vector).all():
+        raise InputError(f"{where}: expected three finite numbers x, y, z, got {shown(given)}")
+    return vector
 
 
 def polygon_writhe(nodes: np.ndarray) -> float:

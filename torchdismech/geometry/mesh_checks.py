@@ -120,9 +120,6 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
 
 def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:
     nodes, triangles = array_of(nodes, where), np.asarray(triangles)
-    if not (np.issubdtype(nodes.dtype, np.floating) or np.issubdtype(nodes.dtype, np.integer)):
-        raise InputError(f"{where}: expected real numbers as positions of the nodes, got an array of {nodes.dtype}")
-    nodes = nodes.astype(np.float64)
     check_nodes(nodes, where)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0:
         raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {triangles.shape}")

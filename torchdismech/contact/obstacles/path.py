@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.forces.base import acting, number, time_rounding, vector
 from torchdismech.values import Given
 
@@ -48,8 +48,8 @@ class Path(nn.Module):
     @classmethod
     def uniform(cls, velocity: Given, duration: float = 2.0**40) -> Path:
         """Return the path with a constant velocity (3,) or (B, 3) [m/s] from time 0 on, by default without end."""
-        v = vector(velocity, "Path.uniform: velocity")
-        return cls([0.0, duration], torch.stack([torch.zeros_like(v), duration * v]))
+        v, end = vector(velocity, "Path.uniform: velocity"), real_number(duration, "Path.uniform: duration")
+        return cls([0.0, end], torch.stack([torch.zeros_like(v), end * v]))
 
     def displacement(self, time: Tensor) -> Tensor:
         """Return the displacement (B, 3) at the times (B,) [m]."""

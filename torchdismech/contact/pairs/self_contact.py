@@ -388,7 +388,8 @@ class SelfContact(nn.Module):
 
 def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
     """Refuse a `between` that is not two names, and `themselves=False` with two different names."""
-    if not isinstance(between, Sequence) or isinstance(between, str) or len(between) != 2:
+    is_pair = isinstance(between, Sequence) and not isinstance(between, str) and len(between) == 2
+    if not is_pair or not all(isinstance(name, str) for name in between):
         raise InputError(f"SelfContact.between: expected the names of two parts, got {between!r}")
     if not themselves and between[0] != between[1]:
         problem = "goes with all parts, or with one name twice; parts of two names are not the same piece"
