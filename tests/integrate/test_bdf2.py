@@ -183,6 +183,8 @@ def test_refused():
     other, _ = BDF2(2e-3).step(model, model.initial_state())
     with pytest.raises(InputError, match=r"expected a state after steps of 0.001 s, got one after steps of 0.002 s"):
         BDF2(1e-3).step(model, type(state).joined([state, other]))
+    with pytest.raises(InputError, match="expected one or more states of one kind, got TwoStepState, State"):
+        State.joined([state, model.initial_state()])
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
 

@@ -72,7 +72,13 @@ class BatchState:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the states of several batches as one batch."""
+        """Return the states of several batches as one batch; all have to be of one kind, with the same history."""
+        kinds = {(type(part).__name__, tensor_fields(part)) for part in parts}
+        if len(kinds) != 1:
+            raise InputError(
+                f"joined: expected one or more states of one kind, got {', '.join(type(p).__name__ for p in parts)}; "
+                "integrator.started(state) gives a state the history of its rule"
+            )
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
 
     def check_like(self, dtype: torch.dtype, device: torch.device) -> None:
