@@ -21,6 +21,7 @@ __all__ = [
     "Status",
     "any_of",
     "listed",
+    "name_in_files",
     "real_number",
     "refuse_one_alone",
     "refuse_other_dtype",
@@ -106,6 +107,13 @@ def truth(given: object, where: str) -> bool:
     if isinstance(given, bool | np.bool_):
         return bool(given)
     raise InputError(f"{where}: expected True or False, got {given!r:.80}")
+
+
+def name_in_files(given: object, where: str) -> str:
+    """Return a name, given as `where`, that files can have for a dataset; refuse anything else."""
+    if not isinstance(given, str) or "/" in given or not given.strip(".") or not given.isprintable():
+        raise InputError(f"{where}: expected a name without '/', got {given!r}")
+    return given
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:

@@ -166,6 +166,11 @@ def test_tolerances_far_above_the_contact_radius(contact, label, law):
     ("made", "said"),
     [
         (lambda law: Obstacle(SHAPES["plane"](), law, name=3), "Obstacle.name: expected a name without '/', got 3"),
+        (
+            lambda law: Obstacle(SHAPES["plane"](), law, name="."),
+            r"Obstacle.name: expected a name without '/', got '\.'",
+        ),
+        (lambda law: SelfContact(law, name="a\0"), "SelfContact.name: expected a name without '/', got "),
         (lambda law: SelfContact(law, name=3), "SelfContact.name: expected a name without '/', got 3"),
         (lambda law: SelfContact(law, ring="all"), "SelfContact.ring: expected a whole number from 0 up, got 'all'"),
         (lambda law: SelfContact(law, ring=1.5), "SelfContact.ring: expected a whole number from 0 up, got 1.5"),

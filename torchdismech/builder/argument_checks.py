@@ -10,7 +10,7 @@ from torch import nn
 
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
-from torchdismech.errors import InputError, refuse_other_kind, shown, warn
+from torchdismech.errors import InputError, name_in_files, refuse_other_kind, shown, warn
 from torchdismech.forces import Force, Gravity
 from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.robot.materials import Material
@@ -130,9 +130,9 @@ def check_module(method: str, module: object, kind: type | tuple[type, ...], exp
 
 
 def check_name(name: str | None) -> None:
-    """Refuse a label of a rod or shell that is no string without "/"; None stands for no label."""
-    if name is not None and (not isinstance(name, str) or not name or "/" in name):
-        raise InputError(f"name: expected a name without '/', got {name!r}")
+    """Refuse a label of a rod or shell that files cannot have for a name; None stands for no label."""
+    if name is not None:
+        name_in_files(name, "name")
 
 
 def check_part(method: str, part: str) -> None:

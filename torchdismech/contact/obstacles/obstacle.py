@@ -20,7 +20,7 @@ from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.surface import Surface
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
-from torchdismech.errors import InputError, refuse_other_kind, truth
+from torchdismech.errors import InputError, name_in_files, refuse_other_kind, truth
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.geometry.checks import Indices, checked_indices
@@ -88,8 +88,7 @@ class Obstacle(Force):
         rolling: bool = False,
     ):
         super().__init__()
-        if not isinstance(name, str) or not name or "/" in name:
-            raise InputError(f"Obstacle.name: expected a name without '/', got {name!r}")
+        name = name_in_files(name, "Obstacle.name")
         refuse_other_kind(f"obstacle {name!r}: shape", shape, Shape, "a Shape, such as HalfSpace or Sphere")
         if path is not None:
             refuse_other_kind(f"obstacle {name!r}: path", path, Path, "a Path or None")

@@ -31,7 +31,7 @@ from torchdismech.contact.pairs.primitives import (
 )
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
-from torchdismech.errors import InputError, real_number, truth, whole_number
+from torchdismech.errors import InputError, name_in_files, real_number, truth, whole_number
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
@@ -130,9 +130,8 @@ class SelfContact(nn.Module):
         themselves = truth(themselves, "SelfContact.themselves")
         if between is not None:
             _refuse_other_parts(between, themselves)
-        self.name = name if name is not None else "self_contact" if between is None else "-".join(between)
-        if not isinstance(self.name, str) or not self.name or "/" in self.name:
-            raise InputError(f"SelfContact.name: expected a name without '/', got {self.name!r}")
+        own = "self_contact" if between is None else "-".join(between)
+        self.name = name_in_files(own if name is None else name, "SelfContact.name")
         self.scope = Scope(f"SelfContact {self.name!r}", None if between is None else (*between,), themselves)  # type: ignore[arg-type]
         self.law = law_of(response, friction)
         if friction is not None and friction.directional:
