@@ -184,7 +184,7 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) 
 
     Stored quantities are energies, contacts, strains and reactions, each a column of the file that goes on.
     """
-    state = setup.state
+    state = setup.integrator.started(setup.state)
     if type(earlier.state) is not type(state):
         raise InputError(
             f"{path}: was written by another kind of integrator than {scene.path} has, or for another "

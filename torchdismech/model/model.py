@@ -513,9 +513,10 @@ class Model(CheckedModel):
 
     def contact_report(self, state: State) -> ContactReport:
         """Return a report of contact at a state (see `contact.report`); constraints have no loads outside of a step."""
-        refuse_other_dofs(state, self.body)
-        refuse_other_batch(state, self.batch)
-        return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
+        with self.lock:
+            refuse_other_dofs(state, self.body)
+            refuse_other_batch(state, self.batch)
+            return self._by_parts(lambda part, _: self.contact.report(part), state, Control())
 
     def strains(self, state: State) -> dict[str, Tensor]:
         """Return the strains of each term by name, (B, stencils): stretch, kappa1, kappa2, tau, ...

@@ -77,7 +77,7 @@ class StepKind:
         several.
     layout : the order of a step's inputs.
     recording : takes the steps; None before it is made.
-    bytes_at_a_time : estimate of the memory that an evaluation of the robots of one step takes.
+    bytes_at_a_time : estimate of the memory that an evaluation of the robots of one step takes; 0 on a GPU.
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
@@ -104,7 +104,8 @@ class StepKind:
         self._known: dict[tuple[Place, ...], list[tuple]] = {}
         self.unrecorded_steps = 0
         self.recording: RecordedStep | RecordedEvaluations | None = None
-        self.bytes_at_a_time = problem.state.batch * evaluation_bytes(problem.model)
+        on_cpu = problem.model.device.type == "cpu"
+        self.bytes_at_a_time = problem.state.batch * evaluation_bytes(problem.model) if on_cpu else 0
         self.more_recordings: list[RecordedStep] = []
         self.replayed_steps = self.left_steps = 0
         self.turn = lock_for_threads()
