@@ -249,6 +249,28 @@ def test_gradients_follow_what_an_optimiser_changed(count, gradients, threads, m
         assert (ours - theirs).abs().max() <= 1e-11 * theirs.abs().max()
 
 
+@pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
+def test_a_step_that_recordings_refuse_is_differentiated_without_them(gradients, threads, monkeypatch):
+    """As where a matrix is singular. No thread takes the recording of another, which may be in use."""
+    monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
+    integrator, found, users, replayed = INTEGRATORS["euler"](), [], {}, RecordedAdjoint.replayed
+
+    def refused(self, *given):
+        users.setdefault(self, set()).add(threading.get_ident())
+        replayed(self, *given)
+
+    for count in (1, 3):
+        threads(count)
+        model, trained = trained_rods()
+        for _ in range(3):
+            gradients(model, integrator, moving(model, integrator), trained)
+        with monkeypatch.context() as patch:
+            patch.setattr(RecordedAdjoint, "replayed", refused)
+            found.append(gradients(model, integrator, moving(model, integrator), trained))
+    assert len(users) > 1 and all(len(own) == 1 for own in users.values())
+    assert all(map(torch.equal, *found))
+
+
 def test_recordings_are_made_by_and_by(threads, monkeypatch):
     """There is one more recording for so many steps that others took."""
     monkeypatch.setattr(for_threads, "STEPS_A_RECORDING", 10)

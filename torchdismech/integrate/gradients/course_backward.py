@@ -8,6 +8,7 @@ recordings where there are some; then a compiled loop goes on alone (`native/ste
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -152,6 +153,8 @@ class ChunkBackward:
         if by_inputs is None:
             if self._recorded is not None:  # it has overwritten the gradients that came from the step after
                 gradients = [*self._recorded.given_gradients()]
+                # no recording is asked again: the first one may be in use by another thread
+                recipe = dataclasses.replace(recipe, recorded_as=None)
             all_rows = q.new_ones(len(q), dtype=torch.bool)
             with nullcontext() if recipe.fitting is None else recipe.fitting.turn:
                 by_inputs = solved_gradients(recipe, [*needed, *self._values], q, all_rows, True, gradients)
