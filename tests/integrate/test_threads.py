@@ -4,6 +4,7 @@ import functools
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torchdismech.integrate.recorded import gradients as recorded_gradients
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
-from torchdismech.system import memory
+from torchdismech.system import memory, workers
 from torchdismech.system.workers import shared_out
 from torchdismech.values import per_robot
 
@@ -306,6 +307,27 @@ def test_an_error_of_a_thread_is_raised():
     with pytest.raises(ValueError, match="piece"):
         shared_out(work, ["a", "b"], range(1000))
     assert sorted(done) == ["a", "b"]
+
+
+def test_threads_that_are_busy_elsewhere_are_not_waited_for(monkeypatch):
+    """As where another thread of the user shares out work of its own."""
+    done, begin_late = [], threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        busy = pool.submit(begin_late.wait, 20)
+        monkeypatch.setattr(workers, "_pool", lambda: pool)
+        shared_out(lambda tool, piece: done.append((tool, piece)), ["a", "b"], range(3))
+        assert not busy.done()
+        begin_late.set()
+    assert done == [("a", 0), ("a", 1), ("a", 2)]
+
+
+def test_the_caller_does_all_where_no_thread_can_begin(monkeypatch):
+    """As on a thread that goes on while Python ends."""
+    done, pool = [], ThreadPoolExecutor(1)
+    pool.shutdown()
+    monkeypatch.setattr(workers, "_pool", lambda: pool)
+    shared_out(lambda tool, piece: done.append((tool, piece)), ["a", "b"], range(3))
+    assert done == [("a", 0), ("a", 1), ("a", 2)]
 
 
 def test_an_interrupt_waits_for_the_other_threads():

@@ -10,7 +10,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
+from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
@@ -36,13 +39,16 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
     """Call work(tool, piece) for all pieces, on one thread for each tool; the calling thread has the first.
 
     No gradients are recorded on these threads. If a call raises an error, no further piece is begun, and the error is
-    raised here once no thread works any more. Work that is shared out within such work stays on one thread.
+    raised here once no thread works any more. Work that is shared out within such work stays on one thread. Threads
+    that are busy elsewhere are not waited for, and where none can begin, the calling thread does all.
     """
     if len(tools) < 2 or _here.within:
         for piece in pieces:
             work(tools[0], piece)
         return
     waiting, inference = deque(pieces), torch.is_inference_mode_enabled()
+    unused: deque[Tool] = deque(tools[1:])
+    ends: SimpleQueue[BaseException | None] = SimpleQueue()  # of threads that have taken a tool, their error or None
 
     def take_pieces(tool: Tool) -> None:
         _here.within = True
@@ -55,17 +61,26 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
         finally:
             _here.within = False
 
-    def take_pieces_as_caller(tool: Tool) -> None:
-        with torch.inference_mode(inference), torch.no_grad():
-            take_pieces(tool)
+    def take_pieces_as_caller() -> None:
+        for tool in islice(_taken_from(unused), 1):  # there is none left if this begins late
+            try:
+                with torch.inference_mode(inference), torch.no_grad():
+                    take_pieces(tool)
+            except BaseException as error:
+                ends.put(error)
+            else:
+                ends.put(None)
 
-    others = [_pool().submit(take_pieces_as_caller, tool) for tool in tools[1:]]
     try:
+        with suppress(RuntimeError):  # no thread can begin any more, as Python ends or there are too many
+            for _ in tools[1:]:
+                _pool().submit(take_pieces_as_caller)
         with torch.no_grad():
             take_pieces(tools[0])
     finally:
         with held_back():  # an interrupt must not leave threads behind that work on what the caller goes on with
-            errors = [other.exception() for other in others]
+            working = len(tools) - 1 - len([*_taken_from(unused)])
+            errors = [ends.get() for _ in range(working)]
     for error in errors:
         if error is not None:
             raise error
@@ -85,7 +100,7 @@ def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:
 def _pool() -> ThreadPoolExecutor:
     """Return up to one thread for each core, which are begun as there is work for them, and sleep while there is none.
 
-    Work that finds none of them free begins later, or has nothing left to do by then.
+    Work that finds none of them free begins later, and then has nothing left to do, mostly.
     """
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="torchdismech")
 
