@@ -354,6 +354,30 @@ def test_an_interrupt_waits_for_the_other_threads():
     assert len(ended) == 1
 
 
+def test_a_signal_handler_reads_the_models_own_numbers(threads, monkeypatch):
+    """Not those of the part of the batch that another thread has put in their places for a search in Python."""
+    threads(3)
+    model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
+    singly(model, integrator, moving(model, integrator))
+    own, read = {name: tensor.clone() for name, tensor in model.state_dict().items()}, []
+    before = signal.signal(signal.SIGUSR1, lambda *_: read.append(model.state_dict()))
+    found = RecordedStep._root_without_rounds
+
+    def interrupted(self, *given):
+        if threading.current_thread() is not threading.main_thread():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            time.sleep(0.02)
+        return found(self, *given)
+
+    monkeypatch.setattr(RecordedStep, "_root_without_rounds", interrupted)
+    monkeypatch.setattr(RecordedStep, "finish", lambda self, divisible: self.finish_without_rounds(divisible, 1))
+    try:
+        integrator.step(model, moving(model, integrator))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert read and all(torch.equal(numbers[name], own[name]) for numbers in read for name in own)
+
+
 def test_an_index_error_of_the_work_is_raised():
     """It is not taken for the end of the pieces."""
     with pytest.raises(IndexError, match="range"):

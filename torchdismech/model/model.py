@@ -95,7 +95,7 @@ class Model(CheckedModel):
     in_plane : checks of a planar robot; None for a robot whose nodes may move along y, or edges turn about themselves.
     """
 
-    of_this_object = ("recordings", "lock", "_snapshot", "_recorded_energies")
+    of_this_object = ("recordings", "lock", "turn", "_snapshot", "_recorded_energies")
     called = "rods and shells"
     stepped_by = "ImplicitEuler, ImplicitMidpoint, BDF2, Newmark or Static"
     self_contacts: SelfContacts

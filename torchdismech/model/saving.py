@@ -23,14 +23,16 @@ class SavedModel(nn.Module):
     Attributes
     ----------
     lock : a thread that puts numbers in the model's places holds it.
+    turn : one of the threads that share out a step holds it, too, while it has numbers of its part in these places.
     """
 
     lock: threading.RLock
+    turn: threading.RLock
     of_this_object: tuple[str, ...]  # attributes that copies do not take along
 
     def begin_anew(self) -> None:
-        """Make the attributes that belong to this object alone: its lock, and caches of subclasses, empty."""
-        self.lock = lock_for_threads()
+        """Make the attributes that belong to this object alone: its locks, and caches of subclasses, empty."""
+        self.lock, self.turn = lock_for_threads(), lock_for_threads()
 
     def __getstate__(self) -> dict:
         self._refuse_within_a_step("pickle", "save its state_dict(), or pickle it between two steps")
@@ -41,7 +43,7 @@ class SavedModel(nn.Module):
         self.begin_anew()
 
     def __deepcopy__(self, memo: dict) -> Self:
-        with self.lock, originals_in_place():
+        with self.lock, self.turn, originals_in_place():
             memo[id(self)] = twin = type(self).__new__(type(self))
             twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return twin
@@ -49,10 +51,10 @@ class SavedModel(nn.Module):
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the model's own numbers, as `nn.Module.state_dict` does, at any time.
 
-        Another thread waits for the end of a step. A signal handler in the middle of a step does not wait, and gets the
-        numbers as they are between steps.
+        Another thread waits for the end of a step. A signal handler in the middle of a step waits at most for a part of
+        the batch, and gets the numbers as they are between steps.
         """
-        with self.lock, originals_in_place():
+        with self.lock, self.turn, originals_in_place():
             return super().state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
@@ -63,7 +65,7 @@ class SavedModel(nn.Module):
         InputError
             A signal handler or a hook calls it in the middle of a step.
         """
-        with self.lock:
+        with self.lock, self.turn:
             self._refuse_within_a_step("load_state_dict", "load numbers between two steps")
             return super().load_state_dict(*args, **kwargs)
 
