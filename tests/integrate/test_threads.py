@@ -11,7 +11,9 @@ import torch
 
 from tests.integrate.recordings import LOADS, plates, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout, trainable, unroll
-from torchdismech.integrate.recorded import for_threads, recording
+from torchdismech.integrate import forward
+from torchdismech.integrate.gradients import course
+from torchdismech.integrate.recorded import for_threads, gradients_in_turn, recording
 from torchdismech.integrate.recorded import gradients as recorded_gradients
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
@@ -45,17 +47,31 @@ def threads():
     torch.set_num_threads(before)
 
 
+def threads_that_share_in(module, monkeypatch):
+    """Return the threads that take some of the work a module shares out; the caller waits until another has begun."""
+    found = set()
+
+    def noted(work, tools, pieces):
+        caller, another = threading.get_ident(), threading.Event()
+
+        def take(tool, piece):
+            found.add(threading.get_ident())
+            if threading.get_ident() == caller:
+                another.wait(60)
+            else:
+                another.set()
+            work(tool, piece)
+
+        shared_out(take, tools, pieces)
+
+    monkeypatch.setattr(module, "shared_out", noted)
+    return found
+
+
 @pytest.fixture
 def seen(monkeypatch):
-    """Return the threads that began steps by recordings."""
-    found, start = set(), RecordedStep.start
-
-    def noted(self, *given):
-        found.add(threading.get_ident())
-        start(self, *given)
-
-    monkeypatch.setattr(RecordedStep, "start", noted)
-    return found
+    """Return the threads that take steps of parts of a batch, where several do."""
+    return threads_that_share_in(forward, monkeypatch)
 
 
 def moving(model, integrator):
@@ -174,19 +190,6 @@ def test_rollouts(threads):
     assert torch.equal(one.positions, two.positions) and torch.equal(one.state.velocity, two.state.velocity)
 
 
-@pytest.fixture
-def seen_backward(monkeypatch):
-    """Return the threads that went back through steps by recordings."""
-    found, replayed = set(), RecordedAdjoint.replayed
-
-    def noted(self, *given):
-        found.add(threading.get_ident())
-        return replayed(self, *given)
-
-    monkeypatch.setattr(RecordedAdjoint, "replayed", noted)
-    return found
-
-
 def trained_rods(load=None):
     """Return rods with a stiffness that all robots share, one of each robot, and their trained factors."""
     model = rods_on_cpu(ROBOTS, load)
@@ -209,12 +212,15 @@ def gradients_of_a_course(model, integrator, state, trained):
     return torch.autograd.grad((run.q.square().sum((0, 2)) * torch.arange(ROBOTS)).sum(), trained)
 
 
+SHARING = {gradients_of_single_steps: gradients_in_turn, gradients_of_a_course: course}
+
+
 @pytest.mark.parametrize("load", [None, "rough floor"])
 @pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
-def test_gradients(gradients, load, threads, seen_backward, monkeypatch):
+def test_gradients(gradients, load, threads, monkeypatch):
     """Threads go back through the steps of several parts, and every bit of the gradients is the same."""
     monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
-    found = []
+    found, seen = [], threads_that_share_in(SHARING[gradients], monkeypatch)
     for count in (1, 3):
         model, trained = trained_rods(None if load is None else LOADS[load]())
         threads(count)
@@ -225,7 +231,7 @@ def test_gradients(gradients, load, threads, seen_backward, monkeypatch):
     others = [*found[2:3], *found[4:]]
     assert all((own != 0).any() for own in one) and all(map(torch.equal, unrecorded, found[3]))
     assert all(torch.equal(a, b) for own in others for a, b in zip(own, one, strict=True))
-    assert len(seen_backward) > 1
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
@@ -254,11 +260,14 @@ def test_gradients_follow_what_an_optimiser_changed(count, gradients, threads, m
 def test_a_step_that_recordings_refuse_is_differentiated_without_them(gradients, threads, monkeypatch):
     """As where a matrix is singular. No thread takes the recording of another, which may be in use."""
     monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
-    integrator, found, users, replayed = INTEGRATORS["euler"](), [], {}, RecordedAdjoint.replayed
+    seen = threads_that_share_in(SHARING[gradients], monkeypatch)
+    integrator, found, in_use, shared, replayed = INTEGRATORS["euler"](), [], [], [], RecordedAdjoint.replayed
 
     def refused(self, *given):
-        users.setdefault(self, set()).add(threading.get_ident())
+        shared.append(self in in_use)
+        in_use.append(self)
         replayed(self, *given)
+        in_use.remove(self)
 
     for count in (1, 3):
         threads(count)
@@ -268,7 +277,7 @@ def test_a_step_that_recordings_refuse_is_differentiated_without_them(gradients,
         with monkeypatch.context() as patch:
             patch.setattr(RecordedAdjoint, "replayed", refused)
             found.append(gradients(model, integrator, moving(model, integrator), trained))
-    assert len(users) > 1 and all(len(own) == 1 for own in users.values())
+    assert len(seen) > 1 and not any(shared)
     assert all(map(torch.equal, *found))
 
 
@@ -290,7 +299,7 @@ def test_small_parts_are_taken_by_one_thread(threads, seen, monkeypatch):
     threads(3)
     model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
     singly(model, integrator, moving(model, integrator))
-    assert len(seen) == 1 and not model.recordings[0].more_recordings
+    assert not seen and not model.recordings[0].more_recordings
 
 
 def test_an_error_of_a_thread_is_raised():
