@@ -48,18 +48,18 @@ def threads():
 
 
 def threads_that_share_in(module, monkeypatch):
-    """Return the threads that take some of the work a module shares out; the caller waits until another has begun."""
+    """Return the threads that take some of the work that a module shares out; each first waits for another to begin."""
     found = set()
 
     def noted(work, tools, pieces):
-        caller, another = threading.get_ident(), threading.Event()
+        begun, two = set(), threading.Event()
 
         def take(tool, piece):
-            found.add(threading.get_ident())
-            if threading.get_ident() == caller:
-                another.wait(60)
-            else:
-                another.set()
+            begun.add(threading.get_ident())
+            if len(begun) > 1:
+                two.set()
+            assert two.wait(60)
+            found.update(begun)
             work(tool, piece)
 
         shared_out(take, tools, pieces)
