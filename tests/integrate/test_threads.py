@@ -341,14 +341,13 @@ def test_the_caller_does_all_where_no_thread_can_begin(monkeypatch):
 
 def test_an_interrupt_waits_for_the_other_threads():
     """What they work on is at rest when the caller sees the interrupt."""
-    begun, ended = threading.Event(), []
+    both, ended = threading.Barrier(2, timeout=60), []
 
     def work(tool, piece):
+        both.wait()
         if threading.current_thread() is threading.main_thread():
-            begun.wait(60)
             signal.raise_signal(signal.SIGINT)
             return
-        begun.set()
         time.sleep(0.2)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # while the caller waits
         time.sleep(0.2)
@@ -378,6 +377,7 @@ def test_a_signal_handler_reads_the_models_own_numbers(threads, monkeypatch):
             time.sleep(0.02)
         return found(self, *given)
 
+    threads_that_share_in(forward, monkeypatch)  # so that not one thread takes all
     monkeypatch.setattr(RecordedStep, "_root_without_rounds", interrupted)
     monkeypatch.setattr(RecordedStep, "finish", lambda self, divisible: self.finish_without_rounds(divisible, 1))
     try:
