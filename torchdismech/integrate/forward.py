@@ -28,7 +28,7 @@ from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
 
-__all__ = ["SolvedChunk", "StateStore", "held_values", "of_chunk", "solved_in_chunks"]
+__all__ = ["SolvedChunk", "StateStore", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks"]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _ChunkSolver:
         chunk_problem = self._problem if chunk.whole else of_chunk(self._problem, chunk)
         with nullcontext() if chunk.whole else chunk_problem.values.in_place():
             kind = kind_of(chunk_problem)
-            if not chunk.whole and _takes_chunks(kind):
+            if not chunk.whole and takes_chunks(kind):
                 self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
             else:
                 after, info, candidates, recorded = _solved(chunk_problem, kind)
@@ -204,7 +204,7 @@ class _ChunkSolver:
             self._batch.write(solved.chunk, [*after.fields(), *info.tensors()])
 
 
-def _takes_chunks(kind: StepKind | None) -> TypeGuard[StepKind]:
+def takes_chunks(kind: StepKind | None) -> TypeGuard[StepKind]:
     """Return whether a recording takes whole steps of this kind, with all loads, and so any chunk of a batch."""
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import chunks_of
-from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks
+from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks, takes_chunks
 from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
@@ -30,7 +30,6 @@ from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.gradients import fitting_kind
 from torchdismech.integrate.recorded.gradients_in_turn import adjoints_for_threads
 from torchdismech.integrate.recorded.recording import kind_of
-from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 
@@ -74,7 +73,7 @@ def can_begin_course(problem: StepProblem, size: int) -> bool:
         first_chunk = detached_problem if chunks[0].whole else of_chunk(detached_problem, chunks[0])
         with first_chunk.values.in_place():
             kind = kind_of(first_chunk)
-    return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
+    return takes_chunks(kind)
 
 
 def course_of(problem: StepProblem, size: int) -> Course | None:

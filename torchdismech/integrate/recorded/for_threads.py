@@ -26,7 +26,10 @@ class Replayed(Protocol):
 
 
 def used_recordings(kind: StepKind, parts: int) -> int:
-    """Return how many recordings of a kind of steps take this many parts of a batch side by side."""
+    """Return how many recordings of a kind of steps take this many parts of a batch side by side.
+
+    Parts of half the size that "auto" chooses at least are large enough, as it divides a batch evenly.
+    """
     return min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= memory.BYTES_A_THREAD / 2 else 1
 
 
