@@ -60,9 +60,9 @@ def threads_that_share_in(module, monkeypatch):
                 two.set()
             assert two.wait(60)
             found.update(begun)
-            work(tool, piece)
+            return work(tool, piece)
 
-        shared_out(take, tools, pieces)
+        return shared_out(take, tools, pieces)
 
     monkeypatch.setattr(module, "shared_out", noted)
     return found
@@ -300,6 +300,11 @@ def test_small_parts_are_taken_by_one_thread(threads, seen, monkeypatch):
     model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
     singly(model, integrator, moving(model, integrator))
     assert not seen and not model.recordings[0].more_recordings
+
+
+def test_results_come_in_the_order_of_the_pieces():
+    """Whichever thread found them, and in whichever order."""
+    assert shared_out(lambda tool, piece: time.sleep(0.01 / piece) or piece, "abc", range(1, 20)) == [*range(1, 20)]
 
 
 def test_an_error_of_a_thread_is_raised():

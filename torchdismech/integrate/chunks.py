@@ -24,7 +24,7 @@ from torchdismech.robot.state import State
 from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.values import split
 
-__all__ = ["Chunk", "BatchTensors", "check_chunk", "chunk_size", "in_chunks", "split_by_chunks", "chunks_of"]
+__all__ = ["Chunk", "ChunkInputs", "BatchTensors", "check_chunk", "chunk_size", "in_chunks", "chunks_of"]
 
 
 SHARE = 0.5  # part of the free memory that a step may take; the rest is for its backward pass and for other programs
@@ -121,29 +121,51 @@ def chunks_of(batch: int, size: int) -> list[Chunk]:
     return [Chunk(k, start, size, k * size - start, False) for k, start in enumerate(starts)]
 
 
-def split_by_chunks(
-    tensors: Sequence[Tensor], axes: Sequence[int | None], chunks: Sequence[Chunk], zeroed: Sequence[Tensor]
-) -> list[Sequence[Tensor | None]]:
-    """Return for each chunk its parts of some tensors, as `Chunk.of` does, but all at once, which saves time.
+class ChunkInputs:
+    """The inputs that recordings take for each chunk, parts of tensors of all robots.
 
-    A tensor that is the same for all chunks stands in the first alone; in the others None stands for it.
+    A recording keeps the tensors that are the same for all chunks, so it is given them once, with its first chunk.
 
     Parameters
     ----------
+    tensors : the inputs for all robots.
     axes : the dimension of the robots in each tensor; None where it is for all.
     zeroed : those of the tensors, (B, ..), of which the parts are zero for robots that are in the chunk before.
     """
-    parts_by_tensor: list[list[Tensor | None]] = []
-    for tensor, axis in zip(tensors, axes, strict=True):
-        if axis is None:
-            parts_by_tensor.append([tensor, *[None] * (len(chunks) - 1)])
-            continue
-        parts = [*tensor.split(chunks[0].size, axis)]
-        if chunks[-1].repeated:
-            is_zeroed = any(tensor is other for other in zeroed)
-            parts[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
-        parts_by_tensor.append(parts)
-    return [*zip(*parts_by_tensor, strict=True)]
+
+    def __init__(
+        self,
+        tensors: Sequence[Tensor],
+        axes: Sequence[int | None],
+        chunks: Sequence[Chunk],
+        zeroed: Sequence[Tensor],
+    ):
+        # all parts at once, which saves time
+        parts = [_parts(tensor, axis, chunks, zeroed) for tensor, axis in zip(tensors, axes, strict=True)]
+        self._by_chunk = [*zip(*parts, strict=True)]
+        self._shared = [tensor if axis is None else None for tensor, axis in zip(tensors, axes, strict=True)]
+        self._informed: list[object] = []  # recordings that have the shared tensors
+
+    def given_to(self, recording: object, chunk: Chunk) -> Sequence[Tensor | None]:
+        """Return the inputs of a chunk for a recording; None for a tensor that it has."""
+        inputs = self._by_chunk[chunk.number]
+        if recording in self._informed:
+            return inputs
+        self._informed.append(recording)
+        return [own if shared is None else shared for own, shared in zip(inputs, self._shared, strict=True)]
+
+
+def _parts(
+    tensor: Tensor, axis: int | None, chunks: Sequence[Chunk], zeroed: Sequence[Tensor]
+) -> Sequence[Tensor | None]:
+    """Return for each chunk its part of a tensor, as `Chunk.of` does; None if it is for all robots."""
+    if axis is None:
+        return [None] * len(chunks)
+    parts = [*tensor.split(chunks[0].size, axis)]
+    if chunks[-1].repeated:
+        is_zeroed = any(tensor is other for other in zeroed)
+        parts[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
+    return parts
 
 
 class BatchTensors:

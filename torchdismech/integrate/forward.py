@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeGuard
 
 import torch
-from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
-from torchdismech.integrate.chunks import BatchTensors, Chunk, split_by_chunks
+from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.recording import kind_of, recording_of, recordings_for_threads
@@ -113,8 +112,7 @@ class _ChunkSolver:
         self._problem, self._chunks, self._store = problem, chunks, store
         self.recordings: list[RecordedStep] = []
         self._kind: StepKind | None = None
-        self._inputs_by_chunk: list[Sequence[Tensor | None]] = []  # the recordings' inputs for each chunk
-        self._informed: list[RecordedStep] = []  # recordings that have the inputs that are the same for all chunks
+        self._inputs = ChunkInputs([], [], chunks, [])  # of the recordings
         self._batch = BatchTensors(problem.state.batch)
         self._solved: dict[int, tuple[State, StepInfo, SolvedChunk]] = {}  # by the chunks' numbers
         self._takes_following = bool(problem.following) or store is not None
@@ -133,7 +131,7 @@ class _ChunkSolver:
                 after, info, candidates, recorded = _solved(chunk_problem, kind)
         if self.recordings and kind is not None:
             self._kind, inputs = kind, kind.inputs(self._problem)
-            self._inputs_by_chunk = split_by_chunks(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
+            self._inputs = ChunkInputs(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
             return False
         recorded_as = kind if recorded else None
         # if this chunk was not recorded, every chunk takes one step only, so that all end at the same time
@@ -170,21 +168,12 @@ class _ChunkSolver:
 
     def _replay(self, recording: RecordedStep, chunk: Chunk, controls: Sequence[Control]) -> None:
         """Let a recording take steps of a chunk with these controls."""
-        recording.start(self._inputs(recording, chunk), self._problem.dt)
+        recording.start(self._inputs.given_to(recording, chunk), self._problem.dt)
         after, info = recording.finish(self._problem.divisible)
         after, info = self._followed(recording, chunk, after, info, controls)
         self._keep(after, info, SolvedChunk(chunk, self._kind, None))
         if self._kind is not None:
             self._kind.replayed_steps += len(controls)
-
-    def _inputs(self, recording: RecordedStep, chunk: Chunk) -> Sequence[Tensor | None]:
-        """Return the inputs of a chunk, with those that are the same for all chunks if the recording has none yet."""
-        inputs = self._inputs_by_chunk[chunk.number]
-        if recording in self._informed:
-            return inputs
-        self._informed.append(recording)
-        shared = self._inputs_by_chunk[0]  # which has them
-        return [of_all if own is None else own for own, of_all in zip(inputs, shared, strict=True)]
 
     def _followed(
         self, recording: RecordedStep, chunk: Chunk, after: State, info: StepInfo, controls: Sequence[Control]

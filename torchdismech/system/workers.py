@@ -24,6 +24,7 @@ __all__ = ["shared_out"]
 
 Tool = TypeVar("Tool")
 Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 class _Here(threading.local):
@@ -35,26 +36,25 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], pieces: Iterable[Piece]) -> None:
-    """Call work(tool, piece) for all pieces, on one thread for each tool; the calling thread has the first.
+def shared_out(work: Callable[[Tool, Piece], Result], tools: Sequence[Tool], pieces: Iterable[Piece]) -> list[Result]:
+    """Return work(tool, piece) for all pieces in order, by one thread for each tool; the calling thread has the first.
 
     No gradients are recorded on these threads. If a call raises an error, no further piece is begun, and the error is
     raised here once no thread works any more. Work that is shared out within such work stays on one thread. Threads
     that are busy elsewhere are not waited for, and where none can begin, the calling thread does all.
     """
     if len(tools) < 2 or _here.within:
-        for piece in pieces:
-            work(tools[0], piece)
-        return
-    waiting, inference = deque(pieces), torch.is_inference_mode_enabled()
+        return [work(tools[0], piece) for piece in pieces]
+    waiting, inference = deque(enumerate(pieces)), torch.is_inference_mode_enabled()
+    results: dict[int, Result] = {}
     unused: deque[Tool] = deque(tools[1:])
     ends: SimpleQueue[BaseException | None] = SimpleQueue()  # of threads that have taken a tool, their error or None
 
     def take_pieces(tool: Tool) -> None:
         _here.within = True
         try:
-            for piece in _taken_from(waiting):
-                work(tool, piece)
+            for number, piece in _taken_from(waiting):
+                results[number] = work(tool, piece)
         except BaseException:
             waiting.clear()
             raise
@@ -84,6 +84,7 @@ def shared_out(work: Callable[[Tool, Piece], None], tools: Sequence[Tool], piece
     for error in errors:
         if error is not None:
             raise error
+    return [results[number] for number in sorted(results)]
 
 
 def _taken_from(waiting: deque[Piece]) -> Iterator[Piece]:

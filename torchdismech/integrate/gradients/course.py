@@ -197,14 +197,11 @@ class _CourseGradients:
 
     def _by_threads(self, recordings: Sequence[RecordedAdjoint], chunks: Sequence[SolvedChunk]) -> list[Gradients]:
         """Return the gradients of chunks as `_of_chunk` does, found by one thread for each recording."""
-        found: dict[int, Gradients] = {}
 
-        def find(recording: RecordedAdjoint, solved: SolvedChunk) -> None:
-            gradients = self._of_chunk(solved, recording)
-            found[solved.chunk.number] = tuple(None if g is None else g.clone() for g in gradients)
+        def found(recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients:
+            return tuple(None if g is None else g.clone() for g in self._of_chunk(solved, recording))
 
-        shared_out(find, recordings, chunks)
-        return [found[solved.chunk.number] for solved in chunks]
+        return shared_out(found, recordings, chunks)
 
     def _recordings(self, parts: int) -> list[RecordedAdjoint]:
         """Return recordings that differentiate steps of this many chunks side by side; none where there are none."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.integrate.chunks import split_by_chunks
+from torchdismech.integrate.chunks import ChunkInputs
 from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.recipe import StepRecipe
@@ -31,8 +31,7 @@ class RecordedChunks:
     kind : of the chunks' steps.
     passes : counts them.
     dt : length of the step [s].
-    chunk_inputs : for each chunk what a recorded backward pass takes; the first has the tensors that all chunks share,
-        the others None for them.
+    chunk_inputs : what a recorded backward pass takes.
     places : for each tensor that needs a gradient its place among the step's inputs; None where it is none of them.
     recordings : of the backward pass of a chunk, one for each thread.
     """
@@ -42,13 +41,12 @@ class RecordedChunks:
         kind: StepKind,
         passes: BackwardPasses,
         dt: float | Tensor,
-        chunk_inputs: Sequence[Sequence[Tensor | None]],
+        chunk_inputs: ChunkInputs,
         places: Sequence[int | None],
         recordings: Sequence[RecordedAdjoint],
     ) -> None:
         self._kind, self._passes, self._dt = kind, passes, dt
         self._chunk_inputs, self._places, self._recordings = chunk_inputs, places, recordings
-        self._informed: list[RecordedAdjoint] = []  # recordings that have the shared tensors
 
     @classmethod
     def of(
@@ -76,7 +74,7 @@ class RecordedChunks:
         axes, read = [*kind.axes(inputs), *[0] * (1 + len(gradients))], passes.recording.reads
         # tensors that are not read need not be split
         axes = [axis if k in read else None for k, axis in enumerate(axes)]
-        chunk_inputs = split_by_chunks([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
+        chunk_inputs = ChunkInputs([*inputs, q, *gradients], axes, chunks, [recipe.running, *gradients])
         return cls(kind, passes, recipe.dt, chunk_inputs, places, recordings)
 
     @property
@@ -86,15 +84,12 @@ class RecordedChunks:
 
     def of_chunks_by_threads(self, chunks: Sequence[SolvedChunk]) -> list[Gradients | None]:
         """Return the gradients of chunks as `of_chunk` does, in memory of their own, by a thread for each recording."""
-        found: dict[int, Gradients | None] = {}
 
-        def find(recording: RecordedAdjoint, solved: SolvedChunk) -> None:
+        def found(recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients | None:
             gradients = self._by(recording, solved)
-            copies = None if gradients is None else tuple(None if g is None else g.clone() for g in gradients)
-            found[solved.chunk.number] = copies
+            return None if gradients is None else tuple(None if g is None else g.clone() for g in gradients)
 
-        shared_out(find, self._recordings, chunks)
-        return [found[solved.chunk.number] for solved in chunks]
+        return shared_out(found, self._recordings, chunks)
 
     def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None if no recording can differentiate it.
@@ -107,11 +102,7 @@ class RecordedChunks:
     def _by(self, recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients | None:
         if solved.recorded_as is not self._kind:
             return None
-        inputs = self._chunk_inputs[solved.chunk.number]
-        if recording not in self._informed:
-            inputs = [of_all if own is None else own for own, of_all in zip(inputs, self._chunk_inputs[0], strict=True)]
-            self._informed.append(recording)
-        by_inputs = recording.replayed(self._dt, inputs)
+        by_inputs = recording.replayed(self._dt, self._chunk_inputs.given_to(recording, solved.chunk))
         self._passes.replayed_steps += 1
         return (
             None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
