@@ -1,4 +1,4 @@
-"""Measure what several threads of one process gain: parts of a batch side by side, forward and backward.
+"""Measure what several threads of one process gain: parts of a batch side by side, and loops that they share out.
 
 ``python -m benchmarks.threads`` (or ``make benchmark-threads``) steps the same batches on 1, 2, ... of torch's threads,
 up to one a core, in turns, and prints the wall time of a robot-step. Wall time counts what other programs take, so this
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import thrown
+from benchmarks import contact, thrown
 from benchmarks.check import trained
 from benchmarks.machine import machine
 from benchmarks.rods import RELATIVE_TOLERANCE, Case, cantilever_model
@@ -68,12 +68,22 @@ def plates(batch: int) -> Run:
     return forward(model, model.initial_state(batch))
 
 
+def bundles(batch: int) -> Run:
+    """Return a run of bundles of six rods that rub against each other."""
+    model, push = contact.rods(touching=True, rough=True, compile=False, device="cpu")
+    integrator = ImplicitEuler(contact.DT, relative_tolerance=contact.RELATIVE_TOLERANCE)
+    speed = 1 + 0.1 * torch.randn(batch, 1, generator=torch.Generator().manual_seed(0), dtype=push.dtype)
+    pushed, _ = integrator.steps(model, model.initial_state(velocity=speed * push), STEPS)  # together
+    return forward(model, pushed, contact.DT)
+
+
 CASES: dict[str, tuple[int, Callable[[int], Run]]] = {
     "rods, 101 nodes": (256, partial(rods, kind=forward)),
     "rods, 101 nodes, single steps": (256, partial(rods, kind=single)),
     "rods, 101 nodes, forward and backward": (256, training),
     "rods thrown on a rough floor": (256, lambda batch: forward(*thrown.thrown(batch), dt=thrown.DT)),
     "plates, hinges": (64, plates),
+    "six rods in contact, rough": (64, bundles),
 }
 
 

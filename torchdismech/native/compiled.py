@@ -99,10 +99,10 @@ def compiled_source(text: str) -> ctypes.CDLL:
 
 def in_threads(
     function: Callable,
-    arguments: tuple[Tensor | np.ndarray | float, ...],
+    arguments: tuple[Tensor | np.ndarray | float | None, ...],
     parts: int,
     most: int,
-    reads: Sequence[Tensor] = (),
+    reads: Sequence[Tensor] | None = (),
     writes: Sequence[Tensor] | None = None,
 ) -> None:
     """Call function(*arguments, first, last) on ranges that cover all `parts`, by as many threads as torch uses.
@@ -115,7 +115,7 @@ def in_threads(
     arguments : tensors and arrays, which are passed by address and have to be contiguous, and numbers.
     parts : number of parts that threads may share.
     most : largest number of threads.
-    reads : further tensors that the function reads, by addresses in its arguments.
+    reads : further tensors that the function reads, by addresses in its arguments; None as for `taped`.
     writes : as for `taped`.
     """
     given = tuple(map(address, arguments))

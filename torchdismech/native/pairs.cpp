@@ -3,6 +3,9 @@
 // The formulas of a pair are a loop of generated code (see `fused`), which is called for some pairs at a time, so that
 // its inputs and results stay in the first cache. Pairs are sorted by robot. `contact/pairs/pair_calls.py` makes the
 // arguments; the structures here are arrays of integers and addresses there (`contact/pairs/structures.py`).
+//
+// Several threads may call a function at once, each for other groups of TOGETHER robots; so each call has memory of its
+// own for what loops read and write.
 
 #include <algorithm>
 #include <cstdint>
@@ -24,39 +27,98 @@ constexpr int64_t AHEAD = 24;
 constexpr int64_t WIDTH = 32;
 // Numbers that searches know about friction of a pair: traction, normal and velocity, of three components each.
 constexpr int64_t KNOWN = 9;
+// Numbers of an input in the table of a loop (`Input` in vectors.h); the first is its address.
+constexpr int64_t INPUT = 5;
 
-// A compiled loop over columns, one for each pair: the code reads `inputs` and writes `rows` rows of values to `found`.
+// A compiled loop over columns, one for each pair: the code reads `count` inputs, which are rows of the table `inputs`,
+// and writes `rows` rows of values.
 template <typename T>
 struct Loop {
   void (*code)(int64_t springs, int64_t columns, const int64_t* inputs, T* found, T* none, int64_t begin, int64_t end);
   const int64_t* inputs;
-  T* found;
-  int64_t rows;
+  int64_t count, rows;
 };
 
 // `count` pairs of `nodes` nodes each: `robot` (count) and `node` (count, nodes) are their robots and nodes, given[c]
 // (count) further inputs, and `place` (count) the rows of what searches know about them; null if they know nothing.
-// Loops read `read` (6 nodes + columns + KNOWN, WIDTH).
+// Loops are bound to inputs at `read` (6 nodes + columns + KNOWN, WIDTH).
 template <typename T>
 struct Pairs {
   int64_t nodes, count, columns;
   const int64_t *robot, *node, *place;
   const T* const* given;
   T* read;
+
+  int64_t numbers_read() const { return (6 * nodes + columns + KNOWN) * WIDTH; }
+  // The first pair of a robot or a later one.
+  int64_t first_of(int64_t of) const { return std::lower_bound(robot, robot + count, of) - robot; }
+};
+
+// A range of pairs, or of a list of pairs.
+struct Range {
+  int64_t begin, end;
 };
 
 // Pairs with positions q and velocities, of `size` coordinates per robot, and what searches know about friction there.
 template <typename T>
-struct Placed {
+class Placed {
+ public:
   const Pairs<T>& pairs;
-  int64_t size;
-  const T *q, *velocity, *known;
 
-  // Call a loop for `many` pairs, no more than WIDTH: those with indices chosen[0], ... or first, first + 1, ...
-  void evaluate(const Loop<T>& loop, int64_t first, const int64_t* chosen, int64_t many) const {
+  Placed(const Pairs<T>& of, int64_t coordinates, const T* at, const T* moving, const T* friction)
+      : pairs(of), size(coordinates), q(at), velocity(moving), known(friction), read(new T[of.numbers_read()]) {}
+
+  // Call a loop for a range of the pairs, or of the list `chosen` of their indices, and for each pair take(its place in
+  // the list, its index, pointer to its first value, distance between its values).
+  template <typename Take>
+  void each(const Loop<T>& loop, const int64_t* chosen, Range range, const Take& take) const {
+    const std::vector<int64_t> inputs = own_inputs(loop);
+    const std::unique_ptr<T[]> found(new T[loop.rows * WIDTH]);
+    for (int64_t k = range.begin; k < range.end; k += WIDTH) {
+      const int64_t many = std::min(WIDTH, range.end - k);
+      gather(k, chosen ? chosen + k : nullptr, many);
+      loop.code(1, many, inputs.data(), found.get(), nullptr, 0, 1);
+      for (int64_t c = 0; c < many; ++c) take(k + c, chosen ? chosen[k + c] : k + c, found.get() + c, many);
+    }
+  }
+
+  // The indices of the pairs of some robots that touch: those for which the value of `slack` is negative.
+  std::vector<int64_t> touching(const Loop<T>& slack, Range robots) const {
+    std::vector<int64_t> found;
+    each(slack, nullptr, pairs_of(robots), [&](int64_t, int64_t p, const T* value, int64_t) {
+      if (*value < 0) found.push_back(p);
+    });
+    return found;
+  }
+
+  Range pairs_of(Range robots) const { return {pairs.first_of(robots.begin), pairs.first_of(robots.end)}; }
+
+  // Add the forces on the nodes of a pair to total (robots, size); the numbers of `force` are `apart` from each other.
+  void add_force(int64_t p, const T* force, int64_t apart, T* total) const {
+    const int64_t* node = pairs.node + pairs.nodes * p;
+    for (int64_t i = 0; i < pairs.nodes; ++i)
+      for (int64_t a = 0; a < 3; ++a, force += apart) total[pairs.robot[p] * size + 3 * node[i] + a] += *force;
+  }
+
+ private:
+  const int64_t size;
+  const T *const q, *const velocity, *const known;
+  const std::unique_ptr<T[]> read;  // as `pairs.read`, for this call alone
+
+  // The inputs of a loop, with those at `pairs.read` at `read` in place of it.
+  std::vector<int64_t> own_inputs(const Loop<T>& loop) const {
+    std::vector<int64_t> inputs(loop.inputs, loop.inputs + INPUT * loop.count);
+    const int64_t bound = reinterpret_cast<int64_t>(pairs.read), bytes = sizeof(T) * pairs.numbers_read();
+    for (int64_t k = 0; k < INPUT * loop.count; k += INPUT)
+      if (inputs[k] >= bound && inputs[k] < bound + bytes) inputs[k] += reinterpret_cast<int64_t>(read.get()) - bound;
+    return inputs;
+  }
+
+  // Write the inputs of `many` pairs, no more than WIDTH: those with indices chosen[0], ... or first, first + 1, ...
+  void gather(int64_t first, const int64_t* chosen, int64_t many) const {
     for (int64_t c = 0; c < many; ++c) {
       const int64_t p = chosen ? chosen[c] : first + c, *node = pairs.node + pairs.nodes * p;
-      T* column = pairs.read + c;
+      T* column = read.get() + c;
       for (const T* vector : {q, velocity})
         for (int64_t i = 0; i < pairs.nodes; ++i)
           for (int64_t a = 0; a < 3; ++a, column += WIDTH) *column = vector[pairs.robot[p] * size + 3 * node[i] + a];
@@ -64,34 +126,6 @@ struct Placed {
       if (known)
         for (int64_t a = 0; a < KNOWN; ++a, column += WIDTH) *column = known[KNOWN * pairs.place[p] + a];
     }
-    loop.code(1, many, loop.inputs, loop.found, nullptr, 0, 1);
-  }
-
-  // Call a loop for all pairs, or those chosen, and for each pair take(its place in the list, its index, pointer to its
-  // first value, distance between its values).
-  template <typename Take>
-  void each(const Loop<T>& loop, const int64_t* chosen, int64_t count, const Take& take) const {
-    for (int64_t k = 0; k < count; k += WIDTH) {
-      const int64_t many = std::min(WIDTH, count - k);
-      evaluate(loop, k, chosen ? chosen + k : nullptr, many);
-      for (int64_t c = 0; c < many; ++c) take(k + c, chosen ? chosen[k + c] : k + c, loop.found + c, many);
-    }
-  }
-
-  // The indices of the pairs that touch: those for which the value of `slack` is negative.
-  std::vector<int64_t> touching(const Loop<T>& slack) const {
-    std::vector<int64_t> found;
-    each(slack, nullptr, pairs.count, [&](int64_t, int64_t p, const T* value, int64_t) {
-      if (*value < 0) found.push_back(p);
-    });
-    return found;
-  }
-
-  // Add the forces on the nodes of a pair to total (robots, size); the numbers of `force` are `apart` from each other.
-  void add_force(int64_t p, const T* force, int64_t apart, T* total) const {
-    const int64_t* node = pairs.node + pairs.nodes * p;
-    for (int64_t i = 0; i < pairs.nodes; ++i)
-      for (int64_t a = 0; a < 3; ++a, force += apart) total[pairs.robot[p] * size + 3 * node[i] + a] += *force;
   }
 };
 
@@ -170,21 +204,21 @@ void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t a
   }
 }
 
-// Add the forces of the pairs that touch, with indices near[0], ..., to total (robots, size), and write the matrix with
-// their blocks.
+// Add the forces of the pairs of some robots that touch, with indices near[0], ..., to total (robots, size), and write
+// the matrices of these robots with the pairs' blocks.
 template <typename T, int64_t N>
 void sum_blocks(const Placed<T>& at, const std::vector<int64_t>& near, const Loop<T>& loop, const Matrix<T>& matrix,
-                T* total) {
-  const int64_t numbers = BLOCK * matrix.blocks.limit * std::min(TOGETHER, matrix.batch);
+                Range of, T* total) {
+  const int64_t numbers = BLOCK * matrix.blocks.limit * std::min(TOGETHER, of.end - of.begin);
   const std::unique_ptr<T[]> sums(new T[numbers]);  // not initialised
-  const int64_t* robot = at.pairs.robot;
-  size_t begin = 0;
-  for (int64_t first = 0; first < matrix.batch; first += TOGETHER) {
-    const int64_t robots = std::min(TOGETHER, matrix.batch - first);
-    size_t end = begin;
-    while (end < near.size() && robot[near[end]] < first + robots) ++end;
+  const int64_t *robot = at.pairs.robot, count = near.size();
+  int64_t begin = 0;
+  for (int64_t first = of.begin; first < of.end; first += TOGETHER) {
+    const int64_t robots = std::min(TOGETHER, of.end - first);
+    int64_t end = begin;
+    while (end < count && robot[near[end]] < first + robots) ++end;
     if (begin < end) std::fill(sums.get(), sums.get() + numbers, T(0));
-    at.each(loop, near.data() + begin, end - begin, [&](int64_t, int64_t p, const T* found, int64_t apart) {
+    at.each(loop, near.data(), {begin, end}, [&](int64_t, int64_t p, const T* found, int64_t apart) {
       at.add_force(p, found, apart, total);
       add_blocks<T, N>(matrix, p, found, apart, sums.get() + BLOCK * matrix.blocks.limit * (robot[p] - first));
     });
@@ -218,51 +252,56 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
 
 #define PLACED(T) const Pairs<T>*pairs, int64_t size, const T *q, const T *velocity, const T *known
 #define GIVEN {*pairs, size, q, velocity, known}
+#define GROUPS int64_t first, int64_t last  // of TOGETHER robots
+#define ROBOTS Range{TOGETHER * first, TOGETHER * last}
 
 // Pairs have four nodes or eight.
 #define INTERFACE(T, suffix)                                                                                          \
-  void pair_values_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values) {        \
-    const auto keep = [&](int64_t k, int64_t, const T* found, int64_t apart) {                                        \
-      for (int64_t r = 0; r < loop->rows; ++r) values[r * count + k] = found[r * apart];                              \
-    };                                                                                                                \
-    Placed<T> GIVEN.each(*loop, chosen, count, keep);                                                                 \
+  void pair_values_##suffix(PLACED(T), const Loop<T>* loop, T* values, int64_t first, int64_t last) {                 \
+    const Range range = {WIDTH * first, std::min(WIDTH * last, pairs->count)};                                        \
+    Placed<T> GIVEN.each(*loop, nullptr, range, [&](int64_t, int64_t p, const T* found, int64_t apart) {              \
+      for (int64_t r = 0; r < loop->rows; ++r) values[r * pairs->count + p] = found[r * apart];                       \
+    });                                                                                                               \
   }                                                                                                                   \
-  int64_t pair_touching_##suffix(PLACED(T), const Loop<T>* slack, int64_t* numbers) {                                 \
-    const std::vector<int64_t> near = Placed<T> GIVEN.touching(*slack);                                               \
-    std::copy(near.begin(), near.end(), numbers);                                                                     \
-    return near.size();                                                                                               \
-  }                                                                                                                   \
-  void pair_summary_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values,          \
-                             T* total) {                                                                              \
+  void pair_summary_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values,         \
+                             T* total, GROUPS) {                                                                      \
     const Placed<T> at = GIVEN;                                                                                       \
     const int64_t rows = loop->rows - 3 * pairs->nodes;                                                               \
-    at.each(*loop, chosen, count, [&](int64_t k, int64_t p, const T* found, int64_t apart) {                          \
+    const Range own = at.pairs_of(ROBOTS);                                                                            \
+    const auto place = [&](int64_t p) { return std::lower_bound(chosen, chosen + count, p) - chosen; };               \
+    const Range range = {place(own.begin), place(own.end)};                                                           \
+    at.each(*loop, chosen, range, [&](int64_t k, int64_t p, const T* found, int64_t apart) {                          \
       for (int64_t r = 0; r < rows; ++r) values[r * count + k] = found[r * apart];                                    \
       at.add_force(p, found + rows * apart, apart, total);                                                            \
     });                                                                                                               \
   }                                                                                                                   \
-  void pair_known_##suffix(PLACED(T), const Loop<T>* loop, T* now) {                                                  \
-    Placed<T> GIVEN.each(*loop, nullptr, pairs->count, [&](int64_t, int64_t p, const T* found, int64_t apart) {       \
+  void pair_known_##suffix(PLACED(T), const Loop<T>* loop, T* now, GROUPS) {                                          \
+    const Placed<T> at = GIVEN;                                                                                       \
+    at.each(*loop, nullptr, at.pairs_of(ROBOTS), [&](int64_t, int64_t p, const T* found, int64_t apart) {             \
       for (int64_t a = 0; a < KNOWN; ++a) now[KNOWN * pairs->place[p] + a] = found[a * apart];                        \
     });                                                                                                               \
   }                                                                                                                   \
-  void pair_least_##suffix(PLACED(T), const Loop<T>* loop, T* least) {                                                \
-    Placed<T> GIVEN.each(*loop, nullptr, pairs->count, [&](int64_t, int64_t p, const T* found, int64_t) {             \
+  void pair_least_##suffix(PLACED(T), const Loop<T>* loop, T* least, GROUPS) {                                        \
+    const Placed<T> at = GIVEN;                                                                                       \
+    at.each(*loop, nullptr, at.pairs_of(ROBOTS), [&](int64_t, int64_t p, const T* found, int64_t) {                   \
       T& of_robot = least[pairs->robot[p]];                                                                           \
-      if (*found < of_robot || *found != *found) of_robot = *found;                                                                \
+      if (*found < of_robot || *found != *found) of_robot = *found;                                                   \
     });                                                                                                               \
   }                                                                                                                   \
-  void pair_forces_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total) {                         \
+  void pair_forces_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total, GROUPS) {                 \
     const Placed<T> at = GIVEN;                                                                                       \
-    const std::vector<int64_t> near = at.touching(*slack);                                                            \
-    at.each(*loop, near.data(), near.size(),                                                                          \
+    const std::vector<int64_t> near = at.touching(*slack, ROBOTS);                                                    \
+    const int64_t count = near.size();                                                                                \
+    at.each(*loop, near.data(), {0, count},                                                                           \
             [&](int64_t, int64_t p, const T* found, int64_t apart) { at.add_force(p, found, apart, total); });        \
   }                                                                                                                   \
   void pair_blocks_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total, const Blocks* blocks,     \
-                            int64_t batch, const T* before, T* values) {                                              \
+                            int64_t batch, const T* before, T* values, GROUPS) {                                      \
     const Placed<T> at = GIVEN;                                                                                       \
     const Matrix<T> matrix = {*blocks, batch, before, values};                                                        \
-    (pairs->nodes == 4 ? sum_blocks<T, 4> : sum_blocks<T, 8>)(at, at.touching(*slack), *loop, matrix, total);         \
+    const Range robots = {TOGETHER * first, std::min(TOGETHER * last, batch)};                                        \
+    (pairs->nodes == 4 ? sum_blocks<T, 4> : sum_blocks<T, 8>)(at, at.touching(*slack, robots), *loop, matrix, robots, \
+                                                              total);                                                 \
   }
 
 extern "C" {

@@ -55,8 +55,7 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
     for dtype in ("float64", "float32"):
         placed = [ARRAY, NUMBER, ARRAY, ARRAY, ARRAY]
         further: dict[str, list] = {
-            "values": [ARRAY, ARRAY, NUMBER, ARRAY],
-            "touching": [ARRAY, ARRAY],
+            "values": [ARRAY, ARRAY],
             "summary": [ARRAY, ARRAY, NUMBER, ARRAY, ARRAY],
             "known": [ARRAY, ARRAY],
             "least": [ARRAY, ARRAY],
@@ -65,7 +64,7 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
         }
         for name, more in further.items():
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
-            of_pairs.argtypes, of_pairs.restype = [*placed, *more], NUMBER if name == "touching" else None
+            of_pairs.argtypes, of_pairs.restype = [*placed, *more, NUMBER, NUMBER], None
     code.blocks_of_pairs.argtypes = [NUMBER] * 2 + [ARRAY, NUMBER, ARRAY, ARRAY, NUMBER, ARRAY]
     code.blocks_of_pairs.restype = NUMBER
     code.overlapping_boxes.argtypes = [NUMBER] * 2 + [ARRAY] * 2 + [NUMBER] + [ARRAY] * 3 + [NUMBER] * 2 + [ARRAY]

@@ -1,14 +1,13 @@
 """Calls of compiled code for pairs (`native/pairs.cpp`), which works on some pairs at a time.
 
 It gathers the coordinates of `PAIRS_AT_ONCE` pairs in a small buffer and calls a compiled loop for them. As the buffer
-is used again for the next pairs, it stays in a processor's nearest cache.
+is used again for the next pairs, it stays in a processor's nearest cache. Threads share out the robots of a batch.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,12 +17,14 @@ from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.contact.pairs.structures import Structure
 from torchdismech.fused import Fused, Loop, compiled_code_accepts
-from torchdismech.native import address, function_of, taped, taping
+from torchdismech.native import function_of, in_threads, taping
 from torchdismech.native.taping import NumbersRead
 
 __all__ = ["BoundLoop", "PairCalls", "pair_values"]
 
 PAIRS_AT_ONCE = 32  # pairs for which a loop is called at a time: a multiple of the lengths of all processors' vectors
+ROBOTS_TOGETHER = 8  # as in `native/pairs.cpp`: threads share out groups of as many robots
+PAIRS_A_THREAD = 4000  # least number of pairs for each thread, about 1 ms
 
 
 class BoundLoop(NamedTuple):
@@ -36,8 +37,8 @@ class BoundLoop(NamedTuple):
 class PairCalls:
     """A list of pairs for which functions of compiled code can be called, with two vectors such as q and velocity.
 
-    Compiled code gathers the inputs of some pairs at a time in a buffer that stays where it is; loops are *bound* to
-    views of that buffer.
+    Compiled code gathers the inputs of some pairs at a time in a buffer. Loops are *bound* to views of a buffer that
+    stays where it is, in place of which each call has one of its own.
 
     Parameters
     ----------
@@ -105,17 +106,14 @@ class PairCalls:
         assert isinstance(program, Loop)  # these are numbers on a CPU
         rows = program.counts[0]
         inputs = program.inputs(1, PAIRS_AT_ONCE, program.read_among(views))
-        bound = Structure(
-            program.address, inputs, torch.empty(rows, PAIRS_AT_ONCE, dtype=self._dtype, device="cpu"), rows
-        )
+        bound = Structure(program.address, inputs, len(inputs), rows)
         self._held += [bound, views]
         return BoundLoop(bound.address, rows)
 
-    def call(self, name: str, first: Tensor, second: Tensor, friction: Tensor | None, *rest: Any) -> Any:
-        """Call a function of compiled code for the pairs, and return its result.
+    def call(self, name: str, first: Tensor, second: Tensor, friction: Tensor | None, *rest: Any) -> None:
+        """Call a function of compiled code for the pairs, by several threads where they are many.
 
-        While a tape is recorded the call is recorded, and its result is None. Replays call the function for the pairs
-        that are bound then.
+        While a tape is recorded the call is recorded. Replays call the function for the pairs that are bound then.
 
         Parameters
         ----------
@@ -124,15 +122,13 @@ class PairCalls:
         friction : (B, P, KNOWN) friction of the pairs, if loops read it.
         rest : further arguments of the function.
         """
-        function = self._function(name)
-        first, second = first.contiguous(), second.contiguous()
-        arguments = (first, second, friction, *rest)
-        call = partial(function, self._pairs.address, first.shape[1], *map(address, arguments))
-        if not taping():
-            return call()
-        if not self.on_tapes:
+        if taping() and not self.on_tapes:
             raise NumbersRead("which pairs may touch depends on numbers")
-        return taped(call, *(argument for argument in arguments if isinstance(argument, Tensor)))
+        parts = -(-len(first) // ROBOTS_TOGETHER)
+        if name == "pair_values":
+            parts = -(-self.count // PAIRS_AT_ONCE)
+        given = (self._pairs.address, first.shape[1], first.contiguous(), second.contiguous(), friction, *rest)
+        in_threads(self._function(name), given, parts, self.count // PAIRS_A_THREAD, reads=None)
 
 
 class _Kept(threading.local):
@@ -170,6 +166,6 @@ def pair_values(loop: Fused, listed: Listed, first: Tensor, second: Tensor, furt
         bound = calls.loop(loop, (calls.x, calls.moving, *calls.further))
         if bound is not None:
             values = first.new_empty(bound.rows, calls.count)
-            calls.call("pair_values", first, second, None, bound.address, None, calls.count, values)
+            calls.call("pair_values", first, second, None, bound.address, values)
             return values
     return loop.of_columns(listed.gathered(first), listed.gathered(second), *further)

@@ -132,8 +132,9 @@ class PairSums:
 
     def touching(self, q: Tensor) -> Tensor:
         """Return the numbers (A,), within the table, of the pairs that touch at q (B, n)."""
-        numbers = q.new_empty(self._calls.count, dtype=torch.long)
-        return numbers[: self._calls.call("pair_touching", q, q, None, self._slack, numbers)]
+        slack = q.new_empty(self._calls.count)
+        self._calls.call("pair_values", q, q, None, self._slack, slack)
+        return (slack < 0).nonzero().squeeze(1)
 
     def add_force(self, q: Tensor, velocity: Tensor, total: Tensor) -> None:
         """Add the forces at q and a velocity (B, n) to `total` (B, n) [N]."""
