@@ -64,6 +64,9 @@ class Rectangle:
 class Material:
     """Young's modulus [Pa], density [kg/m^3], Poisson's ratio and relaxation time [s]; each broadcasts against (B, E).
 
+    Poisson's ratio decides how stiff rods are in twisting, and shells in stretching and bending. It has no effect on
+    planar robots, which do not twist, on rods whose GJ is given, and on springs and hinges of shells.
+
     With a relaxation time the material damps its own deformation (Kelvin-Voigt): stress = modulus * (strain +
     relaxation_time * rate of strain), alike in stretching, bending and twisting.
     """
