@@ -14,6 +14,7 @@ from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.surface import AFTER, NEXT, SurfaceForce, area_vector
 from torchdismech.geometry.checks import Indices
 from torchdismech.geometry.frames import unit
+from torchdismech.geometry.material_frames import cross_matrix
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
@@ -170,7 +171,7 @@ class Thrust(SurfaceForce):
         size = torch.linalg.vector_norm(total, dim=-1)[:, None, None]
         a = total.unsqueeze(-1) / size
         across = (torch.eye(3, dtype=a.dtype, device=a.device) - a @ a.mT) / size
-        by_corner = (0.5 * across[:, None, None] @ _skew(_sides(x))).flatten(1, 2)  # (B, 3 F, 3, 3)
+        by_corner = (0.5 * across[:, None, None] @ cross_matrix(_sides(x))).flatten(1, 2)  # (B, 3 F, 3, 3)
         by_node = x.new_zeros(len(x), len(self._nodes), 3, 3).index_add(1, self._corners.flatten(), by_corner)
         return by_node.transpose(1, 2).flatten(2, 3)
 
@@ -203,12 +204,6 @@ def _sides(x: Tensor) -> Tensor:
 def _volume_gradient(y: Tensor) -> Tensor:
     """Return the derivatives (B, F, 3, 3) by each corner of the volume between a triangle and the origin."""
     return torch.linalg.cross(y[:, :, NEXT], y[:, :, AFTER]) / 6
-
-
-def _skew(vector: Tensor) -> Tensor:
-    """Return the cross-product matrices (..., 3, 3) of `vector` (..., 3): matrix @ x = vector x x."""
-    eye = torch.eye(3, dtype=vector.dtype, device=vector.device)
-    return torch.linalg.cross(vector.unsqueeze(-1), eye.expand(*vector.shape, 3), dim=-2)
 
 
 # ---- parameters and choices ----------------------------------------------------------------------------------------
