@@ -433,7 +433,10 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
         (lambda: Tendons([0, 1, 2], tension=1.0), "AtNodes, OnEdges or Fixed, got int"),
         (lambda: Tendons([AtNodes([0, 1])], tension="taut"), "Tendons.tension: expected numbers, got 'taut'"),
         (lambda: Tendons([AtNodes([0, 1])], tension=1.0, slip_velocity=0.1), "belongs to friction"),
-        (lambda: Tendons([AtNodes([0, 1])], tension=[1.0, 2.0]), r"one of each route, or \(B, 1\) with those of each"),
+        (
+            lambda: Tendons([AtNodes([0, 1])], tension=[1.0, 2.0]),
+            r"one of each of the 1 routes, or \(B, 1\) with those of each",
+        ),
         (
             lambda: rod(Tendons([AtNodes([1, 2], np.zeros((3, 3)))], tension=1.0)),
             r"\(3,\), \(2, 3\), \(B, 1, 3\) or \(B",

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
-from torchdismech.errors import InputError, any_of
+from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.elements import refuse_other_count
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
@@ -201,9 +202,5 @@ class RoutedForce(Force):
 def per_route(value, what: str, count: int) -> Tensor:
     """Return a parameter of routes as a tensor: (), for each route (T,), or for each robot (B, 1) or (B, T)."""
     tensor = number(value, what).clone()
-    if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
-        raise InputError(
-            f"{what}: expected one number, ({count},) with one of each route, or {any_of('(B, 1)', f'(B, {count})')} "
-            f"with those of each robot, got shape {tuple(tensor.shape)}"
-        )
+    refuse_other_count(tensor, what, count, "routes")
     return tensor

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, any_of
 from torchdismech.forces.base import Force, number, refuse_below_zero
-from torchdismech.forces.dependence import Derivatives
+from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.fused import Fused
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import Control, State
@@ -77,6 +77,11 @@ class ElementForce(Force):
         """Return the dofs (components, S) that the force acts on."""
         return self._dofs.flatten(0, 1)
 
+    def blocks(self) -> list[Block]:
+        """Return one block of each element: the dofs of all its nodes against themselves."""
+        dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
+        return [Block(dofs, dofs)]
+
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
         return self._summed(self._loop_values(self._loops.force, state))
@@ -137,8 +142,8 @@ def coefficient(value, what: str) -> Tensor:
 
 
 def refuse_other_count(tensor: Tensor, what: str, count: int, elements: str) -> None:
-    """Refuse a `coefficient` for another number of elements than `count`; `elements` is their name in the message."""
-    if tensor.dim() and tensor.shape[-1] not in (1, count):
+    """Refuse a constant of another number of elements than `count`; `elements` is their name in the message."""
+    if tensor.dim() > 2 or (tensor.dim() and tensor.shape[-1] not in (1, count)):
         raise InputError(
             f"{what}: expected one number, ({count},) with one of each of the {count} {elements}, or "
             f"{any_of('(B, 1)', f'(B, {count})')} with those of each robot, got shape {tuple(tensor.shape)}"

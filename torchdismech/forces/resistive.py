@@ -208,11 +208,6 @@ class QuadraticResistive(ElementForce):
         sizes = (self.body.edge_length, self.body.edge_radius)
         return tuple(map(sizes_of, (*sizes, self.tangential, self.normal, self.density)))
 
-    def blocks(self) -> list[Block]:
-        """Return for each edge the block of its two nodes against themselves."""
-        dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
-        return [Block(dofs, dofs)]
-
     def _placed(self, entries: Tensor) -> Derivatives:
         by_position, by_velocity = (blocks_of(part, 6) for part in entries.split(36))
         return [(by_position, by_velocity)]

@@ -56,10 +56,6 @@ class _OnTriangles(ElementForce, SurfaceForce):
         super().bind(body)
         self.register_buffer("_dofs", dofs_of_nodes(*self._triangles.cpu().numpy().T), persistent=False)
 
-    def _rows(self) -> list[np.ndarray]:
-        """Return for each of the three corners its dofs (F, 3)."""
-        return list(self._dofs.transpose(1, 2).cpu().numpy())
-
 
 class Drag(_OnTriangles):
     """F_i = -1/2 rho C_d (A0/3) |w_i| w_i n with w_i = u_i . n, on each corner of each triangle.
@@ -92,9 +88,8 @@ class Drag(_OnTriangles):
 
     def blocks(self) -> list[Block]:
         """Return the blocks of each triangle's nine dofs, by position, then of each corner's three, by velocity."""
-        corners = self._rows()
-        dofs = np.concatenate(corners, axis=1)
-        return [Block(dofs, dofs), *(Block(corner, corner) for corner in corners)]
+        corners = self._dofs.transpose(1, 2).cpu().numpy()
+        return [*super().blocks(), *(Block(corner, corner) for corner in corners)]
 
     @property
     def _loops(self) -> Loops:
@@ -194,11 +189,6 @@ class Pressure(Timed, _OnTriangles):
         first, second, third = x[:, self._triangles].unbind(2)
         volume = (first * torch.linalg.cross(second, third)).sum((1, 2)) / 6
         return -self._present(state).squeeze(1) * volume
-
-    def blocks(self) -> list[Block]:
-        """Return for each triangle the block of its nine dofs against themselves."""
-        dofs = np.concatenate(self._rows(), axis=1)
-        return [Block(dofs, dofs)]
 
     @property
     def _loops(self) -> Loops:
