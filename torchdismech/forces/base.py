@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, refuse_trained, truth
-from torchdismech.forces.dependence import Block, Derivatives, DerivativesByAutograd
+from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import numbers, refuse_no_robots
+
+if TYPE_CHECKING:
+    from torchdismech.forces.pairs import PairDependence
 
 __all__ = [
     "Force",
@@ -81,7 +86,7 @@ class Force(nn.Module):
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     body: Body
-    dependence: DerivativesByAutograd | None  # for forces whose derivatives come from autograd, else None
+    dependence: Dependence | PairDependence | None  # for forces whose derivatives come from autograd, else None
 
     def __init__(self, explicit: bool = False):
         super().__init__()

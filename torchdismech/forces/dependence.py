@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import scipy  # its parts are imported at their first use
@@ -20,7 +19,6 @@ __all__ = [
     "Block",
     "Dependence",
     "Derivatives",
-    "DerivativesByAutograd",
     "Evaluation",
     "gradients_by_seeds",
     "products",
@@ -38,25 +36,6 @@ class Block:
 
     rows: np.ndarray
     cols: np.ndarray
-
-
-class DerivativesByAutograd(Protocol):
-    """Computes the derivatives of a force by backward passes, in blocks.
-
-    Attributes
-    ----------
-    reach : how many edges away from a node the force on it may depend on others; None: it depends on every dof.
-    """
-
-    reach: int | None
-
-    def blocks(self) -> list[Block]:
-        """Return the dof indices of the blocks."""
-        ...
-
-    def derivatives(self, force: Any, state: State, control: Control) -> Derivatives:
-        """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
-        ...
 
 
 class Dependence(nn.Module):
@@ -103,10 +82,6 @@ class Dependence(nn.Module):
             if not value.requires_grad:  # the force depends on neither q nor velocity
                 return [(None, None)] * len(self._blocks)
             return [rows.derivatives(value, variables) for rows in self._row_blocks()]
-
-    def rows_times(self, weights: Tensor, derivatives: Derivatives) -> tuple[Tensor, Tensor]:
-        """Return sum_i weights_i dF_i / dq and the same by velocity, each (B, n), for weights (B, n)."""
-        return products(self.blocks(), derivatives, weights)
 
     def _row_blocks(self) -> list[_Rows]:
         return list(self._blocks)  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torchdismech.forces.local import LocalForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
-__all__ = ["PairForce"]
+__all__ = ["PairDependence", "PairForce"]
 
 
 class PairForce(LocalForce):
@@ -68,7 +70,7 @@ class PairForce(LocalForce):
         pairs = np.concatenate([edges, edges[:, ::-1]])
         self.register_buffer("pairs", torch.as_tensor(pairs.copy(), device="cpu"), persistent=False)
         self.register_buffer("edges_of_pairs", torch.arange(len(edges), device="cpu").repeat(2), persistent=False)
-        self.dependence = _PairDependence(pairs)
+        self.dependence = PairDependence(pairs)
 
     def _checked(self, x: Tensor, u: Tensor) -> Tensor:
         """Return `pair_force` (B, P, 3); refuse a result of another shape."""
@@ -82,7 +84,7 @@ class PairForce(LocalForce):
         return force
 
 
-class _PairDependence(nn.Module):
+class PairDependence(nn.Module):
     """Derivatives of a `PairForce`: a block for each pair (P, 2), of the force on its second node by both nodes."""
 
     def __init__(self, pairs: np.ndarray):
@@ -95,7 +97,7 @@ class _PairDependence(nn.Module):
         """Return the dof indices of the blocks."""
         return self._blocks
 
-    def derivatives(self, force: PairForce, state: State, control: Control) -> Derivatives:
+    def derivatives(self, force: Any, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, P, 3, 6); None for zero."""
         with AutogradOn():
             both = (state.positions, state.node_velocities)

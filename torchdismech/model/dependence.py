@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.autograd import AutogradOn
 from torchdismech.errors import warn
 from torchdismech.forces import Force
-from torchdismech.forces.dependence import Dependence, Evaluation
+from torchdismech.forces.dependence import Dependence, Evaluation, products
 from torchdismech.model.differences import rounding, trial_numbers, without_held_tangents
 from torchdismech.model.odd_batches import refuse_odd_force
 from torchdismech.model.other_weights import with_other_weights
@@ -101,8 +101,8 @@ class _Slopes:
     def covered_by(self, dependence: Dependence) -> bool:
         """Return whether the blocks of a dependence contain all of the derivatives."""
         derivatives = dependence.derivatives(self.force, self.state, self.control)
-        pairs = zip(dependence.rows_times(self.weights, derivatives), self.sums, strict=True)
-        return all(_close(sums, expected) for sums, expected in pairs)
+        found = products(dependence.blocks(), derivatives, self.weights)
+        return all(_close(sums, expected) for sums, expected in zip(found, self.sums, strict=True))
 
 
 def _close(value: Tensor, expected: Tensor) -> bool:
