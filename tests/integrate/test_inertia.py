@@ -196,3 +196,16 @@ def test_an_unknown_kind_is_refused():
     """Name the choices."""
     with pytest.raises(InputError, match="mass: expected one of 'lumped', 'consistent'"):
         RobotBuilder(mass="coupled")
+
+
+def test_densities_of_one_robot_beside_those_of_several():
+    """Take a rod's density of shape (1, 1), as for all robots, beside a shell's of (3, 1); it was an error of torch."""
+
+    def of_links(density):
+        builder = RobotBuilder(mass="consistent")
+        builder.add_rod([[0, 0, 0], [0, 0, 0.1]], Circle(RADIUS), Material(YOUNGS, density))
+        of_shell = torch.tensor([[900.0], [1000.0], [1100.0]], dtype=torch.float64)
+        builder.add_shell([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0]], [[0, 1, 2]], 1e-3, Material(YOUNGS, of_shell))
+        return builder.finalize(compile=False).body.link_share
+
+    assert torch.equal(of_links(torch.full((1, 1), DENSITY, dtype=torch.float64)), of_links(DENSITY))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.builder.elements import at_nodes, refuse_lost, robot_dimension, robots_of
+from torchdismech.builder.elements import at_nodes, joined, refuse_lost, robots_of
 from torchdismech.builder.rods import Rods
 from torchdismech.builder.shells import Shells
 
@@ -77,10 +77,7 @@ def link_share(rods: Rods, shells: Shells, mass: Tensor) -> Tensor:
     of_rods = rods.constant("density") * rods.volume() / 6
     of_faces = shells.constant("density") * shells.volume() / 12
     of_sides = at_nodes(of_faces, shells.surface.sides, len(shells.surface.edges))
-    counts = (len(rods.edges), len(shells.surface.edges))
-    parts = (of_rods.expand(*of_rods.shape[:-1], counts[0]), of_sides)
-    lead = robot_dimension(of_rods) or robot_dimension(of_sides)
-    links = torch.cat([part.expand(*lead, n) for part, n in zip(parts, counts, strict=True)], dim=-1)
+    links = joined([of_rods, of_sides], [len(rods.edges), len(shells.surface.edges)])
     ends = torch.as_tensor(np.concatenate([rods.edges, shells.surface.edges]).T.reshape(-1), device="cpu")
     return torch.cat([links, links], dim=-1) / mass[..., 3 * ends]
 
