@@ -289,11 +289,11 @@ def _places_of(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> d
 
 def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, nn.Module]) -> None:
     """Register a change (a factor or shift) as parametrization of each constant; refuse all where one does not fit."""
+    if isinstance(model, Model) and model.in_plane is not None:
+        model.in_plane.refuse_trained(places)
     for name, (module, attribute) in places.items():
         if parametrize.is_parametrized(module, attribute):
             raise InputError(f"{name} is trained already")
-        if isinstance(model, Model) and model.in_plane is not None:
-            model.in_plane.refuse_trained(name)
         if hasattr(nn.ModuleDict, attribute):
             raise InputError(
                 f"{name}: torch trains no tensor that is called {attribute!r}, as a method of its own is; expected one "

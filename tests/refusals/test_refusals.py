@@ -324,6 +324,10 @@ REFUSED = {
         lambda: trainable.shifted(rod(planar=True), ["bend_twist.natural_kappa2"], 0.1),
         "bend_twist.natural_kappa2: the robot is planar, .* so nothing would be trained",
     ),
+    "trained stiffness of twist in a plane": (
+        lambda: trainable.scaled(rod(planar=True), ["bend_twist.GJ", "bend_twist.EI2"]),
+        "bend_twist.GJ, bend_twist.EI2: the robot is planar, .* so nothing would be trained",
+    ),
     "force out of plane": (lambda: pushed_in_plane(node=2, axis=1), "Control.force: the robot is planar: it keeps to"),
     "moment about an edge in a plane": (lambda: pushed_in_plane(node=5, axis=1), "Control.force: the robot is planar"),
     "velocity out of plane": (lambda: begun_in_plane(axis=1), "initial_state: velocity: the robot is planar: it keeps"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torchdismech.robot.state import Control
 __all__ = ["CURVATURES", "PlanarRobot"]
 
 CURVATURES = ("kappa1", "kappa2")
+STIFFNESSES = {"kappa1": "EI1", "kappa2": "EI2", "tau": "GJ"}
 BENT = 1e-6  # largest natural curvature out of the plane that counts as rounding
 # How far a robot may be out of its plane by rounding: relative to its nodes' distance from the origin, and in rad.
 BESIDE_PLANE = {torch.float64: 1e-9, torch.float32: 1e-5}
@@ -65,10 +66,11 @@ class PlanarRobot(nn.Module):
         robot, k = divmod(int(excess.argmax()), len(self.across))
         dof = int(self.across[k])
         away = abs(float((q - plane)[robot, dof]))
+        what, unit = _name_and_unit(dof, body)
         raise InputError(
             f"{where}: the robot is planar: its nodes keep the y that they have at rest, all moved along y alike, and "
-            f"its edges are not turned about themselves, but {_what(dof, body)} of robot {robot} is {away:.3g}"
-            f"{_unit(dof, body)} out of that; give a shape in x and z (up is usually z), {ELSE_IN_SPACE}"
+            f"its edges are not turned about themselves, but {what} of robot {robot} is {away:.3g}{unit} out of that; "
+            f"give a shape in x and z (up is usually z), {ELSE_IN_SPACE}"
         )
 
     @torch.no_grad()
@@ -137,16 +139,20 @@ class PlanarRobot(nn.Module):
         if own is None or not torch.equal(twist.to(own), own):
             raise InputError(f"{where}: the robot is planar, and its rods do not twist; leave it out, {ELSE_IN_SPACE}")
 
-    def refuse_trained(self, name: str) -> None:
-        """Refuse to train a constant, by its name, that has no effect: twist, and curvatures that are out of the plane.
+    def refuse_trained(self, names: Collection[str]) -> None:
+        """Refuse to train constants, by their names, without effect: of twist, and of curvatures out of the plane.
 
-        A curvature is accepted if it is in the plane for at least one spring.
+        A curvature is accepted if it is in the plane for at least one spring, and a stiffness beside a constant that
+        has an effect, as both may follow one modulus.
         """
-        lost = [f"bend_twist.natural_{k}" for k, own in zip(CURVATURES, self.lost.T, strict=True) if own.all()]
-        if name in (*lost, "bend_twist.natural_tau"):
+        lost = [strain for strain, own in zip(CURVATURES, self.lost.T, strict=True) if own.all()] + ["tau"]
+        idle = [name for name in names if name in {f"bend_twist.natural_{strain}" for strain in lost}]
+        if {f"bend_twist.{of}{STIFFNESSES[strain]}" for strain in lost for of in ("", "viscous_")}.issuperset(names):
+            idle = [*names]
+        if idle:
             raise InputError(
-                f"{name}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, so nothing "
-                f"would be trained; leave it out, {ELSE_IN_SPACE}"
+                f"{', '.join(idle)}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, "
+                f"so nothing would be trained; leave it out, {ELSE_IN_SPACE}"
             )
 
     # ---- geometry ----------------------------------------------------------------------------------------------
@@ -188,20 +194,8 @@ def _reach(q: Tensor, body: Body) -> Tensor:
     return q[:, : 3 * body.n_nodes].abs().amax()
 
 
-def _turns(dof: int, body: Body) -> bool:
-    """Return whether a dof is the angle of an edge."""
-    return 3 * body.n_nodes <= dof < body.first_held
-
-
-def _unit(dof: int, body: Body) -> str:
-    """Return the unit of a dof, after a space; "" for a held tangent."""
+def _name_and_unit(dof: int, body: Body) -> tuple[str, str]:
+    """Return what messages call the node, edge or clamp that has a dof out of the plane, and the unit after a space."""
     if dof < 3 * body.n_nodes:
-        return " m"
-    return " rad" if _turns(dof, body) else ""
-
-
-def _what(dof: int, body: Body) -> str:
-    """Return the name in messages of the node, edge or clamp that has a dof out of the plane."""
-    if dof < 3 * body.n_nodes:
-        return f"node {dof // 3}"
-    return f"edge {dof - 3 * body.n_nodes}" if _turns(dof, body) else "what a clamp holds"
+        return f"node {dof // 3}", " m"
+    return (f"edge {dof - 3 * body.n_nodes}", " rad") if dof < body.first_held else ("what a clamp holds", "")
