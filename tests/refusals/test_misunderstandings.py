@@ -20,12 +20,16 @@ from torchdismech import (
     rollout,
     straight,
 )
+from torchdismech.actuation import AtNodes, Fixed, OnEdges, Tendons
 from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.elastic import LinearElastic
 from torchdismech.errors import FailureWarning
-from torchdismech.forces import Force, Gravity
+from torchdismech.forces import Force, Gravity, PointForce, Thrust
 from torchdismech.rigid import Radau
 from torchdismech.view.export import save_export
 from torchdismech.view.movie import save_movie
+
+ROW = [[0.0, 0, 0], [0.1, 0, 0], [0.2, 0, 0]]
 
 
 def builder(section=None, material=None, loads=()):
@@ -94,6 +98,46 @@ MISUNDERSTOOD = {
     "constants of unlike numbers of robots": (
         lambda: builder(material=Material(torch.full((8, 1), 1e6), 1.0), loads=[Gravity(torch.ones(16, 3))]).finalize(),
         "different numbers of robots: bend_twist.EI1 for 8, Gravity.acceleration for 16; give each",
+    ),
+    "edges of unlike numbers of nodes": (
+        lambda: RobotBuilder().add_rods(ROW, [[0, 1], [1]], Circle(2e-3), Material(1e6, 1e3)),
+        r"rod: expected edges of shape \(E, 2\)",
+    ),
+    "triangles of unlike numbers of nodes": (
+        lambda: RobotBuilder().add_shell(ROW, [[0, 1, 2], [1]], 1e-3, Material(1e6, 1e3)),
+        r"shell: expected triangles of shape \(F, 3\)",
+    ),
+    "springs of unlike numbers of nodes": (
+        lambda: builder().set_spring_stiffness([[0, 1, 2], [1]], EI1=1.0),
+        r"springs: expected the nodes of each, \(k, 3\)",
+    ),
+    "list of stiffnesses": (
+        lambda: RobotBuilder().add_rod(ROW, Circle(2e-3), Material(1e6, 1e3), stiffness=[("EA", 1.0)]),
+        "stiffness: expected numbers by name, .* got list",
+    ),
+    "stiffness of a number": (
+        lambda: RobotBuilder().add_rod(ROW, Circle(2e-3), Material(1e6, 1e3), stiffness={1: 1.0}),
+        "stiffness: expected any of EA, EI1, EI2, GJ, got 1$",
+    ),
+    "list for a whole": (
+        lambda: RobotBuilder().add_rods(ROW, [[0, 1], [1, 2]], Circle(2e-3), Material(1e6, 1e3), whole=[1]),
+        "whole: expected a number or a name, got list",
+    ),
+    "number for the name of a part": (
+        lambda: builder().add_energy("stretch", LinearElastic({"EA": 1.0}), part=3),
+        "add_energy: 3 cannot be the name of a part",
+    ),
+    "text for a time": (lambda: PointForce([0], (0, 0, 1), stop="late"), "PointForce.stop: expected a number"),
+    "text for a flow": (lambda: Thrust(1.0, "slow"), "Thrust.smoothing: expected a flow above 0 m.3/s, got 'slow'"),
+    "text for a place on edges": (lambda: OnEdges([0], at="end"), "OnEdges.at: expected 0 to 1, got 'end'"),
+    "text for positions": (
+        lambda: builder(loads=[Tendons([[AtNodes([0, 1]), Fixed("motor")]], tension=1.0)]).finalize(),
+        "Fixed: positions: expected numbers, got 'motor'",
+    ),
+    "energies of no state": (lambda: builder().finalize().energies(None), "state: expected a state, .* got NoneType"),
+    "strains of positions": (
+        lambda: builder().finalize().strains(torch.zeros(1, 5, 3)),
+        r"state: expected a state, such as model.initial_state\(\), got Tensor",
     ),
     "clamp of nothing": (lambda: RobotBuilder().clamp(nodes=[0]), "clamp.nodes: .*; add rods and shells first"),
     "device that is not there": (lambda: builder().finalize(device="cuda:77"), r"one that is there \(cpu"),

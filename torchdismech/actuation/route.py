@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, any_of
+from torchdismech.errors import InputError, any_of, real_number
 from torchdismech.geometry.checks import Indices, checked_indices, refuse_trained_shape
 from torchdismech.robot.body import Body
-from torchdismech.values import numbers, tensor_of
+from torchdismech.values import numbers
 
 __all__ = ["AtNodes", "Carriers", "Fixed", "OnEdges", "RestFrames"]
 
@@ -71,7 +71,7 @@ class OnEdges:
 
     def __post_init__(self) -> None:
         _check_frame("OnEdges", self.frame)
-        if not 0 <= self.at <= 1:
+        if not 0 <= real_number(self.at, "OnEdges.at", "0 to 1") <= 1:
             raise InputError(f"OnEdges.at: expected 0 to 1, got {self.at}")
 
     def carriers(self, body: Body) -> list[Carriers]:
@@ -93,7 +93,7 @@ class Fixed:
     positions: Any
 
     def __len__(self) -> int:
-        shape = tensor_of(self.positions).shape
+        shape = numbers(self.positions, "Fixed: positions").shape
         return shape[-2] if len(shape) > 1 else 1
 
     @property

@@ -1,18 +1,16 @@
-"""Checks of arguments of `RobotBuilder`: names, parts, choices, devices, energy densities, boxes, odd units."""
+"""Checks of arguments of `RobotBuilder`: names, parts, choices, devices, energy densities, odd units."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import torch
 from torch import nn
 
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
-from torchdismech.errors import InputError, name_in_files, refuse_other_kind, shown, warn
+from torchdismech.errors import InputError, name_in_files, refuse_other_kind, warn
 from torchdismech.forces import Force, Gravity
-from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.robot.materials import Material
 from torchdismech.values import tensor_of
 
@@ -25,7 +23,6 @@ __all__ = [
     "check_name",
     "check_part",
     "check_term",
-    "corners_of",
     "refuse_lost_stiffness",
     "refuse_unlike_term",
     "warn_of_two_weights",
@@ -95,18 +92,6 @@ def refuse_unlike_term(energy: Energy, term: ElasticTerm) -> None:
         raise InputError(f"{term.name}: {error}{hint}") from error
 
 
-def corners_of(box: object) -> np.ndarray:
-    """Return a box of `clamp` as an array of its lower and upper corner, (2, 3)."""
-    refuse_trained_shape(box, "clamp.box")
-    try:
-        corners = np.asarray(box, dtype=float)
-    except (TypeError, ValueError):
-        corners = np.zeros(0)
-    if corners.shape != (2, 3):
-        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
-    return corners
-
-
 def check_device(device: object) -> None:
     """Refuse a device that torch does not know, or that this machine does not have."""
     try:
@@ -137,7 +122,7 @@ def check_name(name: str | None) -> None:
 
 def check_part(method: str, part: str) -> None:
     """Refuse an argument of `method` that cannot be a name of an energy or law in a `torch.nn.ModuleDict`."""
-    if not part.isidentifier() or hasattr(nn.ModuleDict, part):
+    if not (isinstance(part, str) and part.isidentifier()) or hasattr(nn.ModuleDict, part):
         raise InputError(f"{method}: {part!r} cannot be the name of a part; choose one of letters, digits and _")
 
 

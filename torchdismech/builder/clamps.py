@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, listed, warn
+from torchdismech.errors import InputError, listed, shown, warn
 from torchdismech.geometry.checks import refuse_trained_shape
 from torchdismech.geometry.frames import transported, unit
 from torchdismech.geometry.topology import Held, Springs
@@ -22,6 +22,7 @@ from torchdismech.values import tensor_of
 __all__ = [
     "ClampedNodes",
     "clamped_parts",
+    "corners_of",
     "fixed_directions",
     "free_dofs",
     "held_at_rest",
@@ -107,12 +108,16 @@ def _complement(vectors: np.ndarray) -> np.ndarray:
     return axes[size <= ALIKE]
 
 
+def corners_of(box: object) -> np.ndarray:
+    """Return a box of `clamp` as an array of its lower and upper corner, (2, 3)."""
+    corners = _array("box", box)
+    if corners.shape != (2, 3):
+        raise InputError(f"clamp.box: expected its two corners (min, max), (3,) each, got {shown(box)}")
+    return corners
+
+
 def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
-    refuse_trained_shape(given, f"clamp.{name}")
-    try:
-        vector = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        vector = np.zeros(0)
+    vector = _array(name, given)
     largest = float(np.abs(vector).max()) if vector.shape == (3,) else 0.0
     if not (np.isfinite(largest) and largest > 0):
         raise InputError(f"clamp.{name}: expected {other}a vector (3,) other than zero, got {given!r}")
@@ -122,14 +127,19 @@ def _unit_vector(name: str, given: object, other: str = "") -> np.ndarray:
 
 def _unit_vectors(name: str, given: object) -> np.ndarray:
     """Return an argument of `clamp` as a unit vector (3,), or as one for each robot (B, 3)."""
-    refuse_trained_shape(given, f"clamp.{name}")
-    try:
-        rows = np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        rows = np.zeros(0)
+    rows = _array(name, given)
     if rows.ndim != 2 or not len(rows):
         return _unit_vector(name, given)
     return np.stack([_unit_vector(f"{name}[{robot}]", row) for robot, row in enumerate(rows)])
+
+
+def _array(name: str, given: object) -> np.ndarray:
+    """Return an argument of `clamp` as an array of floats, an empty one where it is not made of numbers."""
+    refuse_trained_shape(given, f"clamp.{name}")
+    try:
+        return np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
+        return np.zeros(0)
 
 
 def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:

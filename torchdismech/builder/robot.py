@@ -15,13 +15,12 @@ from torchdismech.builder.argument_checks import (
     check_device,
     check_module,
     check_name,
-    corners_of,
     refuse_lost_stiffness,
     warn_of_two_weights,
     warn_of_units,
 )
 from torchdismech.builder.body import BuiltBody, built_body
-from torchdismech.builder.clamps import ClampedNodes, fixed_directions, free_dofs
+from torchdismech.builder.clamps import ClampedNodes, corners_of, fixed_directions, free_dofs
 from torchdismech.builder.laws import Laws
 from torchdismech.builder.masses import EdgeInertia
 from torchdismech.builder.nodes import joined_nodes, nodes_in_box
@@ -48,9 +47,17 @@ from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_tw
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic
-from torchdismech.errors import InputError, real_number, refuse_other_dtype, truth, warn
+from torchdismech.errors import InputError, real_number, refuse_other_dtype, refuse_other_kind, truth, warn
 from torchdismech.forces import Force
-from torchdismech.geometry.checks import Elements, Indices, array_of, check_nodes, check_rods, distinct_indices
+from torchdismech.geometry.checks import (
+    Elements,
+    Indices,
+    array_of,
+    as_array,
+    check_nodes,
+    check_rods,
+    distinct_indices,
+)
 from torchdismech.geometry.mesh_checks import check_triangles
 from torchdismech.model import Model
 from torchdismech.ownership import mark_owned, refuse_shared
@@ -193,12 +200,13 @@ class RobotBuilder:
             from one edge to the next are a twist of the rod, as within a call (docs/rods.md, "Corners and branches").
             By default each call counts by itself.
         """
-        points, pairs = array_of(nodes, "rod"), np.asarray(edges)
+        points, pairs = array_of(nodes, "rod"), as_array(edges)
         check_rods(points, pairs, where="rod")
         if not len(pairs):
             raise InputError(f"rod: expected an edge or more, so two nodes or more, got {len(points)} nodes, 0 edges")
         check_choice("natural", natural, NATURAL["rod"])
         check_name(name)
+        refuse_other_kind("whole", whole, Hashable, "a number or a name")
         constants = edge_constants(section, material, stiffness or {}, contact_radius, len(pairs))
         if self.planar:
             turned = directors is not None or any(group.directors is not None for group in self._rods)

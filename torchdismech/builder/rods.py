@@ -111,11 +111,8 @@ class Rods:
 
     def naturally_straight(self, edges: np.ndarray) -> np.ndarray:
         """Return a mask (S,) of the pairs of edges (S, 2) of which both were added as naturally straight."""
-        straight = np.zeros(len(self.edges) + 1, dtype=bool)  # the last entry stands for all joint edges
-        offset = 0
-        for group in self.groups:
-            straight[offset : offset + len(group.edges)] = group.natural == "straight"
-            offset += len(group.edges)
+        of_calls = [*(group.natural == "straight" for group in self.groups), False]  # the last is of all joint edges
+        straight = np.repeat(of_calls, [*(len(group.edges) for group in self.groups), 1])
         return straight[np.minimum(edges, len(self.edges))].all(1)
 
     def of_different_calls(self, edges: np.ndarray) -> np.ndarray:
@@ -137,11 +134,12 @@ def edge_constants(
     """Return the constants of `count` edges from section, material and given stiffnesses, () or (.., E) or (B, 1)."""
     refuse_other_kind("section", section, (Circle, Rectangle), "a Circle or a Rectangle")
     refuse_other_kind("material", material, Material, "a Material")
+    refuse_other_kind("stiffness", stiffness, Mapping, 'numbers by name, such as {"EA": 1.0}')
     refuse_unlike_shapes((section, material), stiffness, contact_radius=contact_radius)
     s, m = section.constants(), material.constants()
     unknown = set(stiffness) - {"EA", "EI1", "EI2", "GJ"}
     if unknown:
-        raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(unknown))}")
+        raise InputError(f"stiffness: expected any of EA, EI1, EI2, GJ, got {', '.join(sorted(map(str, unknown)))}")
     contact = s["radius"] if contact_radius is None else positive(contact_radius, "contact_radius")
     constants = {**s, "density": m["density"], "relaxation": m["relaxation"], "contact_radius": contact}
     derived = {

@@ -152,9 +152,10 @@ def face_constants(
     times thickness ("continuum") [N/m]; "bending" is k_hinge or k_mid [N m].
     """
     refuse_other_kind("material", material, Material, "a Material")
+    refuse_other_kind("stiffness", stiffness, Mapping, 'numbers by name, such as {"bending": 1.0}')
     unknown = set(stiffness) - {"membrane", "bending"}
     if unknown:
-        raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(unknown))}")
+        raise InputError(f"stiffness: expected any of membrane, bending, got {', '.join(sorted(map(str, unknown)))}")
     refuse_unlike_shapes((material,), stiffness, thickness=thickness)
     m, h = material.constants(), positive(thickness, "thickness")
     constants = {"thickness": h, "density": m["density"], "relaxation": m["relaxation"], "poisson": m["poisson"]}

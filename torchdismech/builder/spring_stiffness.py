@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.builder.elements import broadcastable, robots_of
 from torchdismech.errors import InputError
+from torchdismech.geometry.checks import Elements, as_array
 from torchdismech.geometry.topology import Springs
 from torchdismech.robot.materials import Number, positive
 
@@ -30,9 +31,9 @@ class SpringStiffness:
     values: dict[str, Tensor]
 
     @classmethod
-    def of(cls, springs: object, **given: Number | None) -> SpringStiffness:
+    def of(cls, springs: Elements, **given: Number | None) -> SpringStiffness:
         """Return the checked arguments of a call; a stiffness that is None is left as it follows from the edges."""
-        nodes = np.asarray(springs)
+        nodes = as_array(springs)
         if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
             raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {nodes.shape}")
         values = {name: positive(v, f"set_spring_stiffness.{name}") for name, v in given.items() if v is not None}

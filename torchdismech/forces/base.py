@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, refuse_trained, truth
+from torchdismech.errors import InputError, real_number, refuse_trained, truth
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -242,9 +242,10 @@ class Timed:
 
     def act_between(self, start: float, stop: float) -> None:
         """Set the times [s] between which the force acts."""
+        start, stop = (real_number(t, f"{type(self).__name__}.{n}") for n, t in (("start", start), ("stop", stop)))
         if not start < stop:
             raise InputError(f"{type(self).__name__}: start has to be before stop, got start={start}, stop={stop}")
-        self.start, self.stop = float(start), float(stop)
+        self.start, self.stop = start, stop
 
     def on(self, time: Tensor) -> Tensor:
         """Return a mask (B,) of the robots on which the force acts at their times (B,) [s], see `acting`."""

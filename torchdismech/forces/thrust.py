@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, warn
+from torchdismech.errors import InputError, real_number, warn
 from torchdismech.forces.base import scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.surface import AFTER, NEXT, SurfaceForce, area_vector
@@ -71,10 +71,11 @@ class Thrust(SurfaceForce):
         explicit: bool = True,
     ):
         super().__init__(triangles, explicit)
-        if not (math.isfinite(smoothing) and smoothing > 0):
-            raise InputError(f"Thrust.smoothing: expected a flow above 0 m^3/s, got {smoothing}")
+        expected = "a flow above 0 m^3/s"
+        self.smoothing = real_number(smoothing, "Thrust.smoothing", expected)
+        if not (math.isfinite(self.smoothing) and self.smoothing > 0):
+            raise InputError(f"Thrust.smoothing: expected {expected}, got {smoothing}")
         self.coefficient = nn.Parameter(scalar(coefficient, "Thrust.coefficient"), requires_grad=False)
-        self.smoothing = float(smoothing)
         self.axis = None if _is_body(axis) else nn.Parameter(_direction(axis), requires_grad=False)
         self.refill = nn.Parameter(scalar(refill, "Thrust.refill"), requires_grad=False)
         if bool(((self.refill < 0) | (self.refill > 1)).any()):

@@ -14,6 +14,7 @@ __all__ = [
     "SHORTEST_EDGE",
     "Indices",
     "array_of",
+    "as_array",
     "check_every_node_used",
     "check_folds",
     "check_nodes",
@@ -45,7 +46,7 @@ def checked_indices(given: Indices | Elements, count: int, where: str) -> np.nda
     Refused are an empty choice, indices out of range, and anything else: NumPy would take a mask of another length for
     the numbers 0 and 1, and round fractions to whole numbers.
     """
-    index = _as_array(given)
+    index = as_array(given)
     if index.dtype == bool and index.shape == (count,):
         index = np.flatnonzero(index)
     if index.dtype == bool:
@@ -72,7 +73,7 @@ def distinct_indices(given: Indices, count: int, where: str) -> np.ndarray:
     return index
 
 
-def _as_array(given: Indices | Elements) -> np.ndarray:
+def as_array(given: Indices | Elements) -> np.ndarray:
     """Return a caller's choice as an array; as an array of one object where it makes no array of numbers."""
     if isinstance(given, Tensor):
         return given.detach().cpu().numpy()

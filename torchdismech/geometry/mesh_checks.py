@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import SHORTEST_EDGE, Elements, array_of, check_nodes, missing_nodes, namer
+from torchdismech.geometry.checks import SHORTEST_EDGE, Elements, array_of, as_array, check_nodes, missing_nodes, namer
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.values import Given
 
@@ -119,7 +119,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
 
 
 def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:
-    nodes, triangles = array_of(nodes, where), np.asarray(triangles)
+    nodes, triangles = array_of(nodes, where), as_array(triangles)
     check_nodes(nodes, where)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0:
         raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {triangles.shape}")

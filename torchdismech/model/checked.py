@@ -10,7 +10,7 @@ import torch
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.natural import continuum_triangles, natural_strain
-from torchdismech.errors import InputError, refuse_other_dtype
+from torchdismech.errors import refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.model.per_robot import refuse_misnamed
 from torchdismech.model.planar import CURVATURES, PlanarRobot
@@ -19,7 +19,7 @@ from torchdismech.model.saving import SavedModel
 from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import STATES, Control, State
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place
 
@@ -58,8 +58,8 @@ class CheckedModel(SavedModel):
 
     def check_batch(self, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
         """Refuse a state and control that do not fit; with a `snapshot`, kinds seen before are not checked again."""
-        if not isinstance(control, Control):
-            raise InputError(f"control: expected a Control, got {type(control).__name__}")
+        refuse_other_kind("state", state, State, STATES)
+        refuse_other_kind("control", control, Control, "a Control")
         checked_keys = set() if snapshot is None else snapshot.checked_keys
         kind = state.kind
         if kind not in checked_keys:

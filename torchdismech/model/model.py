@@ -280,7 +280,7 @@ class Model(CheckedModel):
         InputError
             State or control do not fit the model.
         """
-        with self.lock, self._checked_values(state, control).in_place():
+        with self.lock, self._checked_values(state, control_of(control)).in_place():
             yield
 
     # ---- parts of a batch --------------------------------------------------------------------------------------

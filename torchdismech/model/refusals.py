@@ -10,10 +10,10 @@ from torch.autograd import forward_ad
 
 from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.inelastic import internal_count
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.robot.body import Body
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import STATES, Control, State
 from torchdismech.values import Place, refuse_out_of_bounds, refuse_unfitting
 
 __all__ = [
@@ -59,7 +59,8 @@ def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], b
 
 
 def refuse_other_dofs(state: State, body: Body) -> None:
-    """Refuse a state with another number of dofs."""
+    """Refuse what is no state of rods and shells, and a state with another number of dofs."""
+    refuse_other_kind("state", state, State, STATES)
     if state.q.dim() != 2:
         raise InputError(f"State.q: expected shape (B, {body.n_dofs}), got {tuple(state.q.shape)}")
     if state.q.shape[1] != body.n_dofs:
