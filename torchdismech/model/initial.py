@@ -22,7 +22,7 @@ from torchdismech.values import numbers
 __all__ = [
     "as_tensor",
     "collapsed_edge",
-    "number_of_robots",
+    "initial_motion",
     "placed_state",
     "posture",
     "refuse_closed_gaps",
@@ -63,26 +63,16 @@ def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
     return numbers(given, name).to(like)
 
 
-def placed_state(body: Body, frames: Frames, batch: int, q: Tensor | None, velocity: Tensor | None) -> State:
-    """Return robots at q with a velocity, each (n,) or (B, n), by default as at rest; directors are transported to q.
+def placed_state(body: Body, frames: Frames, q: Tensor | None, velocity: Tensor) -> State:
+    """Return robots at q (B, n), by default at rest, with a velocity (B, n); directors are transported to q.
 
-    Other shapes, numbers that are not finite, and edges of length zero are refused.
+    Edges of length zero are refused.
     """
-    for name, value in (("q", q), ("velocity", velocity)):
-        if value is not None and (not 1 <= value.dim() <= 2 or value.shape[-1] != body.n_dofs):
-            expected = f"({body.n_dofs},) or (B, {body.n_dofs})"
-            raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-        if value is not None and not bool(torch.isfinite(value).all()):
-            raise InputError(f"initial_state: {name} holds numbers that are not finite")
-    state = rest_state(body, frames, batch)
-    rest_q = state.q
-    if q is not None:
-        at = q.to(rest_q).expand(batch, -1).contiguous()
-        _refuse_collapsed("initial_state: q", body, at[:, : 3 * body.n_nodes].unflatten(1, (-1, 3)))
-        state = frames.moved(state, at)
-    if velocity is not None:
-        state = state.replace(velocity=velocity.to(rest_q).expand(batch, -1).contiguous())
-    return state
+    state = rest_state(body, frames, len(velocity)).replace(velocity=velocity)
+    if q is None:
+        return state
+    _refuse_collapsed("initial_state: q", body, q[:, : 3 * body.n_nodes].unflatten(1, (-1, 3)))
+    return frames.moved(state, q)
 
 
 def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None:
@@ -196,15 +186,34 @@ def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor
     return vector.expand(state.batch, 3)
 
 
-def number_of_robots(batch: object, q: Tensor | None, velocity: Tensor | None, of_model: int | None) -> int:
-    """Return the number of robots: `batch`, or else that of q, velocity or the model's constants (`of_model`), or 1."""
+def initial_motion(
+    batch: object, q: object, velocity: object, of_model: int | None, n_dofs: int, like: Tensor
+) -> tuple[Tensor | None, Tensor]:
+    """Return q, or None, and velocity, by default zero, both (B, n), from what a caller gives as (n,), (B, n) or None.
+
+    B is `batch`, or else that of q, velocity or the model's constants (`of_model`), or 1. Refused are other shapes, and
+    numbers that are not finite.
+
+    Parameters
+    ----------
+    like : a tensor of the model; q and velocity get its dtype and device.
+    """
     if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
         raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
-    batches = {x.shape[0] for x in (q, velocity) if x is not None and x.dim() == 2} - {1}
+    set_values = {name: value for name, value in (("q", q), ("velocity", velocity)) if value is not None}
+    given = {name: as_tensor(f"initial_state: {name}", value, like) for name, value in set_values.items()}
+    for name, value in given.items():
+        if value.dim() not in (1, 2) or value.shape[-1] != n_dofs:
+            shapes = f"({n_dofs},) or (B, {n_dofs})"
+            raise InputError(f"initial_state: {name} has to be {shapes}, got {tuple(value.shape)}")
+        if not bool(torch.isfinite(value).all()):
+            raise InputError(f"initial_state: {name} holds numbers that are not finite")
+    batches = {len(value) for value in given.values() if value.dim() == 2} - {1}
     number = int(batch) if isinstance(batch, int | np.integer) else max([*batches, of_model or 1])
     for other in batches - {number}:
         raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
-    return number
+    motion = {name: value.to(like).expand(number, -1).contiguous() for name, value in given.items()}
+    return motion.get("q"), motion.get("velocity", like.new_zeros(number, n_dofs))
 
 
 def refuse_closed_gaps(contact: ContactModel, state: State) -> None:

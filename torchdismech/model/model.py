@@ -34,7 +34,7 @@ from torchdismech.model.checked import CheckedModel
 from torchdismech.model.clamps import rest_poses
 from torchdismech.model.initial import (
     as_tensor,
-    number_of_robots,
+    initial_motion,
     placed_state,
     posture,
     refuse_closed_gaps,
@@ -325,13 +325,11 @@ class Model(CheckedModel):
         Where the model has trained constants, the acceleration depends on them: make the state anew for each backward
         pass, or `detach()` it.
         """
-        at = None if q is None else as_tensor("initial_state: q", q, self.body.nodes)
-        moving = None if velocity is None else as_tensor("initial_state: velocity", velocity, self.body.nodes)
-        number = number_of_robots(batch, at, moving, self.batch)
-        placed = placed_state(self.body, self.frames, number, at, moving)
-        if at is not None and self.in_plane is not None:
-            self.in_plane.refuse_shape("initial_state: q", placed.q)
-        if moving is not None and self.in_plane is not None:
+        at, moving = initial_motion(batch, q, velocity, self.batch, self.n_dofs, self.body.nodes)
+        placed = placed_state(self.body, self.frames, at, moving)
+        if self.in_plane is not None:
+            if at is not None:
+                self.in_plane.refuse_shape("initial_state: q", placed.q)
             self.in_plane.refuse_velocity("initial_state: velocity", moving)
         return self.accelerated(placed.replace(internal=internal_at_rest(self.terms, placed.q)), control)
 

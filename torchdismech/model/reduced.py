@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchdismech.errors import InputError, SimulationError, Status, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.initial import as_tensor, number_of_robots
+from torchdismech.model.initial import initial_motion
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 
@@ -116,24 +116,10 @@ class ReducedModel(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Return q and velocity (B, n), each given as (n,) or (B, n), or zero where it is None.
 
-        The batch size defaults to that of q, velocity or the model's own constants. Other shapes and numbers that are
-        not finite raise an `InputError`.
+        The batch size defaults to that of q, velocity or the model's own constants.
         """
-        q, velocity = (
-            None if value is None else as_tensor(f"initial_state: {name}", value, self.length)
-            for name, value in (("q", q), ("velocity", velocity))
-        )
-        for name, value in (("q", q), ("velocity", velocity)):
-            if value is not None and (value.dim() not in (1, 2) or value.shape[-1] != self.n_dofs):
-                expected = f"({self.n_dofs},) or (B, {self.n_dofs})"
-                raise InputError(f"initial_state: {name} has to be {expected}, got {tuple(value.shape)}")
-        batch = number_of_robots(batch, q, velocity, self.batch)
-        zero = self.length.new_zeros(batch, self.n_dofs)
-        q, velocity = (zero if x is None else x.to(zero).expand(batch, -1).contiguous() for x in (q, velocity))
-        for name, value in (("q", q), ("velocity", velocity)):
-            if not bool(torch.isfinite(value).all()):
-                raise InputError(f"initial_state: {name} holds numbers that are not finite")
-        return q, velocity
+        at, moving = initial_motion(batch, q, velocity, self.batch, self.n_dofs, self.length)
+        return torch.zeros_like(moving) if at is None else at, moving
 
     def refuse_other_control(self, control: Control, q: Tensor, what: str) -> None:
         """Refuse controls that set more than a force, or a force that does not fit coordinates (B, n).
