@@ -203,3 +203,12 @@ def test_complex_numbers_are_refused():
     ):
         with pytest.raises(InputError, match="expected numbers, got"):
             made()
+
+
+def test_directions_of_rotating_fields_in_single_precision():
+    """Take directions at right angles up to rounding of float32; most of them were refused."""
+    torch.manual_seed(0)
+    axes, _ = torch.linalg.qr(torch.randn(20, 3, 3, dtype=torch.float64))
+    for first, second, _ in axes.float().mT:
+        field = magnetics.Rotating(1.0, 1.0, first, second)
+        assert torch.allclose(field.double().at(torch.zeros(1, dtype=torch.float64))[0], first.double(), atol=1e-6)

@@ -101,6 +101,19 @@ def test_planar_robots_cannot_slide_out_of_their_plane(given):
         builder.clamp(nodes=[0], **given)
 
 
+def test_lines_in_a_plane_up_to_rounding():
+    """Take a line whose y is rounding alone, as that of direction, for one in the plane."""
+
+    def slides(y):
+        builder = RobotBuilder(planar=True)
+        builder.add_rod(straight((0, 0, 0), (1, 0, 0), 4), Circle(0.01), Material(1e6, 1000.0))
+        builder.clamp(nodes=[0], along=(0.6, y, 0.8))
+        return builder.finalize(compile=False).unknowns.slides
+
+    for y in (1e-17, -3e-8):
+        torch.testing.assert_close(slides(y).allowed, slides(0.0).allowed, rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize("kind", [ImplicitMidpoint, Newmark])
 def test_velocity_across_a_line_that_moves(kind):
     """Report the speed at which a line moves as that of its node across it, and none two steps after it has stopped."""

@@ -89,8 +89,9 @@ def fixed_directions(axes: str | None, along: object, normal: object, planar: bo
             raise InputError(f"clamp.axes: expected a subset of 'xyz', got {axes!r}")
         return np.eye(3)[["xyz".index(axis) for axis in axes]]
     vectors = _unit_vectors(names[0], normal if along is None else along)
-    if planar and (vectors[..., 1] != 0).any():
+    if planar and (np.abs(vectors[..., 1]) > SLANTED).any():
         raise InputError(f"clamp.{names[0]}: a planar robot keeps to the x-z plane, got {vectors.tolist()}")
+    vectors = np.where([False, planar, False], 0.0, vectors)
     lines = vectors[..., None, :]
     if along is None:
         return lines

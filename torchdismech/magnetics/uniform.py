@@ -17,6 +17,9 @@ from torchdismech.values import Given, tensor_of
 __all__ = ["Constant", "Rotating", "Table", "Timed"]
 
 
+RIGHT = 1e-6  # largest cosine of the angle between directions that count as at right angles, also in float32
+
+
 class Uniform(Field):
     """Base of the fields that are the same everywhere; a subclass writes `at`."""
 
@@ -74,7 +77,7 @@ class Rotating(Uniform):
             if axis.shape != (3,) or not bool(axis.any()):
                 raise InputError(f"Rotating.{name}: expected a direction (3,) that is not zero, got {direction}")
             self.register_buffer(name, axis / torch.linalg.vector_norm(axis))
-        if abs(float(self.first @ self.second)) > 1e-9:
+        if abs(float(self.first.to(self.second) @ self.second)) > RIGHT:
             raise InputError(f"Rotating: first and second have to be at right angles, got {first} and {second}")
 
     def at(self, time: Tensor) -> Tensor:
