@@ -130,7 +130,7 @@ class TestRefusals:
             ([], "at least one"),
             ([8], r"got \[8\]"),
             ([-1], r"got \[-1\]"),
-            ([2, 2], r"each once, got \[2\] too often"),
+            ([2, 2], r"each once, got \[2, 2\]"),
             ([0.5], r"got \[0.5\]"),
             (np.zeros(8, dtype=bool), "at least one"),
             (np.ones(5, dtype=bool), r"mask \(8,\)"),

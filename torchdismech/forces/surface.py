@@ -12,7 +12,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import Force, Timed, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of, dofs_of_nodes, sizes_of, vectors_at
-from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -240,8 +240,4 @@ def _chosen(triangles: Indices | None, count: int, what: str) -> np.ndarray:
         raise InputError(f"{what}: acts on the triangles of shells, and the robot has none; add a shell to it")
     if triangles is None:
         return np.arange(count)
-    index = checked_indices(triangles, count, f"{what}.triangles")
-    unique, times = np.unique(index, return_counts=True)
-    if len(unique) < len(index):
-        raise InputError(f"{what}.triangles: expected each once, got {unique[times > 1].tolist()[:10]} too often")
-    return index
+    return distinct_indices(triangles, count, f"{what}.triangles")

@@ -177,7 +177,7 @@ class Magnetic(Magnetised):
         or (B, E, 3) [A/m]. A remanence in T is mu0 M, 1 T is 7.96e5 A/m. Edges count in the order of
         `Model.rod_edges`; those that are not magnetised have zeros.
     field : B [T]: a vector (3,) or (B, 3), one of `magnetics` (`Constant`, `Rotating`, `Table`, `Timed`, `Gradient`,
-        `Dipole`), a function of time (see `Timed`), or a module of positions and time (see `Field`).
+        `Dipole`, `MovingDipole`), a function of time (see `Timed`), or a module of positions and time (see `Field`).
     """
 
     def bind(self, body: Body) -> None:
