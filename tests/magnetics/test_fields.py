@@ -212,3 +212,12 @@ def test_directions_of_rotating_fields_in_single_precision():
     for first, second, _ in axes.float().mT:
         field = magnetics.Rotating(1.0, 1.0, first, second)
         assert torch.allclose(field.double().at(torch.zeros(1, dtype=torch.float64))[0], first.double(), atol=1e-6)
+
+
+def test_modules_that_take_positions_alone():
+    """Say what a module is called with; a layer of torch's, which no trial calls, ended in a TypeError of its own."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(2e-3), Material(1e6, 1000.0))
+    builder.add_force(magnetics.Magnetic((1e4, 0, 0), torch.nn.Linear(3, 3)))
+    with pytest.raises(InputError, match=r"magnetic field: Linear cannot be called with positions .* takes both$"):
+        builder.finalize(compile=False).initial_state()

@@ -81,7 +81,13 @@ class Learned(Field):
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""
-        field = self.module(position, time)
+        try:
+            field = self.module(position, time)
+        except TypeError as error:
+            raise InputError(
+                f"magnetic field: {type(self.module).__name__} cannot be called with positions (B, E, 3) and times "
+                f"(B,): {error}; write a module whose forward(position, time) takes both"
+            ) from error
         if field.shape != position.shape:
             raise InputError(
                 f"magnetic field: {type(self.module).__name__} has to return (B, E, 3) = {tuple(position.shape)}, got "
