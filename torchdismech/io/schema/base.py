@@ -17,7 +17,9 @@ __all__ = [
     "Direction",
     "FileName",
     "FilledTable",
+    "FunctionName",
     "Index",
+    "Name",
     "Nodes",
     "NotNegative",
     "Positive",
@@ -26,12 +28,10 @@ __all__ = [
     "TimeTableName",
     "Vector",
     "exactly_one",
-    "file_and_function",
     "names_file",
     "names_time_table",
     "ordered",
     "per_robot",
-    "usable_name",
 ]
 
 
@@ -67,7 +67,24 @@ def _nonzero(direction: list[float]) -> list[float]:
     return direction
 
 
+def _usable(name: str) -> str:
+    """Return a name that reports can use; refuse what is not a letter and then letters, digits, _ or -."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
+    return name
+
+
+def _file_and_function(name: str) -> str:
+    """Return the name "file.py:function"; refuse any other text."""
+    file, _, function = name.rpartition(":")
+    if not (file.endswith(".py") and function.isidentifier()):
+        raise ValueError('expected "file.py:function"')
+    return name
+
+
 Direction = Annotated[Vector, AfterValidator(_nonzero)]
+Name = Annotated[str, AfterValidator(_usable)]
+FunctionName = Annotated[FileName, AfterValidator(_file_and_function)]
 
 
 class Table(BaseModel):
@@ -122,18 +139,3 @@ def _metadata(annotation: Any) -> Iterator[Any]:
     yield from getattr(annotation, "__metadata__", ())
     for part in typing.get_args(annotation):
         yield from _metadata(part)
-
-
-def usable_name(name: str) -> str:
-    """Return a name that reports can use; refuse what is not a letter and then letters, digits, _ or -."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-        raise ValueError(f"expected a letter and then letters, digits, _ or -, got {name!r}")
-    return name
-
-
-def file_and_function(name: str | None) -> str | None:
-    """Return the name, "file.py:function" or None; refuse any other text."""
-    file, _, function = (name or "").rpartition(":")
-    if name is not None and not (file.endswith(".py") and function.isidentifier()):
-        raise ValueError('expected "file.py:function"')
-    return name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from torchdismech.contact.response import RELEASE
 from torchdismech.io.schema.base import (
@@ -13,13 +13,13 @@ from torchdismech.io.schema.base import (
     Direction,
     FileName,
     Index,
+    Name,
     Nodes,
     NotNegative,
     Positive,
     Table,
     TimeTableName,
     Vector,
-    usable_name,
 )
 
 __all__ = [
@@ -36,6 +36,16 @@ __all__ = [
 
 # names that reports use already: for energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
+
+
+def _free_name(name: str) -> str:
+    """Return the name of an obstacle or contact; refuse one that reports cannot use, or use for something else."""
+    if name in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
+        raise ValueError(f"{name!r} is what reports call something else: choose another name")
+    return name
+
+
+FreeName = Annotated[Name, AfterValidator(_free_name)]
 
 
 class Law(Table):
@@ -173,25 +183,15 @@ class PartContact(SelfContact):
     between: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
         description="the names of two parts that touch each other, or twice the same"
     )
-    name: str | None = Field(default=None, description='what reports call it, by default both names with "-" between')
-
-    @field_validator("name")
-    @classmethod
-    def _usable(cls, name: str | None) -> str | None:
-        return name if name is None else _free_name(name)
-
-
-def _free_name(name: str) -> str:
-    """Return the name of an obstacle or contact; refuse one that reports cannot use, or use for something else."""
-    if usable_name(name) in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
-        raise ValueError(f"{name!r} is what reports call something else: choose another name")
-    return name
+    name: FreeName | None = Field(
+        default=None, description='what reports call it, by default both names with "-" between'
+    )
 
 
 class Obstacle(LawOfObstacles):
     """[[obstacle]]: a rigid thing; how it moves."""
 
-    name: str | None = Field(default=None, description="what reports call it")
+    name: FreeName | None = Field(default=None, description="what reports call it")
     nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     path: TimeTableName | None = Field(default=None, description="name of a table: time, displacement x y z")
@@ -200,11 +200,6 @@ class Obstacle(LawOfObstacles):
     def at_rest(self) -> bool:
         """Whether the obstacle does not move."""
         return self.velocity is None and self.path is None
-
-    @field_validator("name")
-    @classmethod
-    def _usable(cls, name: str | None) -> str | None:
-        return name if name is None else _free_name(name)
 
     @model_validator(mode="after")
     def _one_motion(self) -> Obstacle:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     PER_ROBOT,
     FileName,
+    FunctionName,
     Index,
     NotNegative,
     Positive,
     Table,
     TimeTableName,
     exactly_one,
-    file_and_function,
 )
 
 __all__ = ["Controller"]
@@ -49,7 +49,7 @@ class Controller(Table):
     """[controller]: what closes the loop."""
 
     kind: Literal["pi"] | None = Field(default=None, description='"pi": feedback from strains to natural strains')
-    python: FileName | None = Field(default=None, description='"file.py:function"')
+    python: FunctionName | None = Field(default=None, description='"file.py:function"')
     fields: Annotated[
         list[Literal["stretch", "curvature", "kappa1", "kappa2", "twist", "hinge_angle"]], Field(min_length=1)
     ] = Field(default=["stretch", "curvature"], description="strains that are controlled")
@@ -71,11 +71,6 @@ class Controller(Table):
     every: Positive | None = Field(default=None, description="sampling time [s]")
     delay: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="steps by which what it sees is late")
     noise: ByField | None = Field(default=None, description="{stretch = .., ..}: standard deviation of what it sees")
-
-    @field_validator("python")
-    @classmethod
-    def _function(cls, name: str | None) -> str | None:
-        return file_and_function(name)
 
     @model_validator(mode="after")
     def _complete(self) -> Controller:

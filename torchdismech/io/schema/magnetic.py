@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     PER_ROBOT,
     Direction,
-    FileName,
+    FunctionName,
     Table,
     TimeTableName,
     Vector,
     exactly_one,
-    file_and_function,
 )
 
 __all__ = ["Dipole", "Gradient", "Magnetic", "Rotating"]
@@ -71,12 +70,7 @@ class Magnetic(Table):
     dipole: Dipole | None = Field(default=None, description='{moment = [..], center = [..]} or {file = ".."}')
     file: TimeTableName | None = Field(default=None, description="name of a table: time, Bx, By, Bz")
     scale: Annotated[float, PER_ROBOT] = Field(default=1.0, description="factor of the field in the file")
-    python: FileName | None = Field(default=None, description='"file.py:function"')
-
-    @field_validator("python")
-    @classmethod
-    def _function(cls, name: str | None) -> str | None:
-        return file_and_function(name)
+    python: FunctionName | None = Field(default=None, description='"file.py:function"')
 
     @model_validator(mode="after")
     def _one_field(self) -> Magnetic:

@@ -12,13 +12,13 @@ from torchdismech.io.schema.base import (
     FileName,
     FilledTable,
     Index,
+    Name,
     Nodes,
     NotNegative,
     Positive,
     Table,
     Vector,
     exactly_one,
-    usable_name,
 )
 
 __all__ = [
@@ -142,12 +142,25 @@ class Magnetisable(Table):
 class Part(Magnetisable):
     """What [[rod]] and [[shell]] tables have in common."""
 
-    name: str | None = Field(default=None, description="what [[contact]] calls it; several tables may have the same")
+    name: Name | None = Field(default=None, description="what [[contact]] calls it; several tables may have the same")
+    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
+    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
+    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
+    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
+        default=0.0, description="of the material, which damps its deformation [s]"
+    )
+    nodes: Nodes | None = Field(
+        default=None, description="node indices: the table is for the edges, or triangles, between them"
+    )
+    box: Box | None = Field(
+        default=None, description="{min = [..], max = [..]}: the table is for the edges, or triangles, inside"
+    )
 
-    @field_validator("name")
-    @classmethod
-    def _usable(cls, name: str | None) -> str | None:
-        return name if name is None else usable_name(name)
+    @model_validator(mode="after")
+    def _one_selection(self) -> Part:
+        if self.nodes is not None or self.box is not None:
+            exactly_one(self, "nodes", "box")
+        return self
 
 
 class Rod(Part):
@@ -157,26 +170,16 @@ class Rod(Part):
         description='{shape = "circle", radius = ..} or {shape = "rectangle", width = .., height = ..}'
     )
     stiffness: Stiffness = Field(default=Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
-    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
-    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
-    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
-        default=0.0, description="of the material, which damps its deformation [s]"
-    )
     natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
     directors_file: FileName | None = Field(
         default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
     )
     contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
-    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the edges between them")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the edges inside")
 
     @model_validator(mode="after")
-    def _complete(self) -> Rod:
+    def _poisson_acts(self) -> Rod:
         if self.stiffness.GJ is not None and "poisson" in self.model_fields_set:
             raise ValueError("poisson does nothing beside GJ in stiffness, which alone depends on it: leave it out")
-        if self.nodes is not None or self.box is not None:
-            exactly_one(self, "nodes", "box")
         return self
 
     def problem_of_moduli(self, planar: bool, turned: bool) -> str | None:
@@ -227,26 +230,12 @@ class Shell(Part):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
     thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
-    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
-    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
-    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
-        default=0.0, description="of the material, which damps its deformation [s]"
-    )
     bending: Literal["hinge", "midedge"] = Field(default="midedge", description="bending model")
     membrane: Literal["springs", "continuum"] | None = Field(
         default=None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
     )
     natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
     stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
-    nodes: Nodes | None = Field(default=None, description="node indices: the table is for the triangles between them")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}: the table is for the triangles inside")
-
-    @model_validator(mode="after")
-    def _complete(self) -> Shell:
-        if self.nodes is not None or self.box is not None:
-            exactly_one(self, "nodes", "box")
-        return self
 
     def problem_of_moduli(self, stretched_otherwise: bool) -> str | None:
         """Return what is wrong with youngs and stiffness: a missing key, or one without effect; None if nothing is.

@@ -16,8 +16,8 @@ from torchdismech.io.schema.base import (
     MAX_COUNT,
     PER_ROBOT,
     Direction,
-    FileName,
     FilledTable,
+    FunctionName,
     Nodes,
     NotNegative,
     Positive,
@@ -26,7 +26,6 @@ from torchdismech.io.schema.base import (
     TimeTableName,
     Vector,
     exactly_one,
-    file_and_function,
     ordered,
 )
 from torchdismech.io.schema.contact import Contacts
@@ -169,12 +168,7 @@ class Actuation(FilledTable):
     rest_length: TimeTableName | None = Field(
         default=None, description="name of a table: time, rest length of each rod edge"
     )
-    python: FileName | None = Field(default=None, description='"file.py:function"')
-
-    @field_validator("python")
-    @classmethod
-    def _function(cls, name: str | None) -> str | None:
-        return file_and_function(name)
+    python: FunctionName | None = Field(default=None, description='"file.py:function"')
 
 
 class Simulation(Table):
