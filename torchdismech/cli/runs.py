@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -161,23 +161,15 @@ def check(
     from torchdismech.contact.initial_overlap import warn_of_overlap
     from torchdismech.io.report import what_will_run
     from torchdismech.io.scene import load_scene
-    from torchdismech.io.scene.assemble import build_integrator, build_model
-    from torchdismech.io.scene.controller import build_controller
     from torchdismech.io.scene.idle import warn_of_idle
-    from torchdismech.io.scene.initial import initial_state
-    from torchdismech.io.scene.motions import build_schedule
 
-    overrides = given({"batch.size": batch, "batch.seed": seed})
-    loaded = load_scene(scene, overrides, insist=insist)
-    model = build_model(loaded, device_of(device), compile=False)  # nothing runs long here
-    schedule = build_schedule(loaded, model)
-    state = initial_state(loaded, model, schedule)
-    controller = build_controller(loaded, model, state, schedule, run_code=False)
-    warn_of_overlap(model.obstacles, state)
+    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    setup = loaded.build_to_look_at(device_of(device))
+    model = setup.model
+    warn_of_overlap(model.obstacles, setup.state)
     warn_of_idle(loaded)
-    integrator = build_integrator(loaded)
-    integrator.warn_of_missed_loads(model, state, loaded.steps)
-    print(table(what_will_run(loaded, model, state, integrator, controller)))
+    setup.integrator.warn_of_missed_loads(model, setup.state, setup.steps)
+    print(table(what_will_run(loaded, setup)))
     if springs:
         print("\nspring: node before, centre, node after")
         for k, nodes in enumerate(model.springs.tolist()):
@@ -188,19 +180,19 @@ def check(
             print(f"{k}: {nodes[0]} {nodes[1]} {nodes[2]} {nodes[3]}")
 
 
-def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, is_one: Callable[[Path], bool]) -> None:
+def _refuse_table(out: Path | None, scene: Scene, overwrite: bool, what: str, header: Sequence[str]) -> None:
     """Refuse a CSV output file if its folder is missing, the scene reads it, or it exists and may not be replaced.
 
     Parameters
     ----------
-    what, is_one : the kind of table in messages, and a function that tells whether a file is one.
+    what, header : the kind of table in messages, and the header of such tables.
     """
-    from torchdismech.io.outputs import refuse_input, refuse_no_place, refuse_overwriting
+    from torchdismech.io.outputs import is_table, refuse_input, refuse_no_place, refuse_overwriting
 
     if out is not None:
         refuse_no_place(out)
         refuse_input(out, {"the scene": scene.path} | {f"the file of {key}": f for key, f in scene.files.items()})
-        refuse_overwriting(out, overwrite, what, is_one, "")
+        refuse_overwriting(out, overwrite, what, lambda path: is_table(path, header), "")
 
 
 @refusing
@@ -219,11 +211,11 @@ def modes(
     insist: Insist = False,
 ) -> None:
     """Print frequencies and damping of small vibrations of a scene's robots, and which states are unstable."""
-    from torchdismech.io.modes import is_table_of_modes, modes_table, scene_modes, write_modes
+    from torchdismech.io.modes import HEADER, modes_table, scene_modes, write_modes
     from torchdismech.io.scene import load_scene
 
     loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
-    _refuse_table(out, loaded, overwrite, "table of modes", is_table_of_modes)
+    _refuse_table(out, loaded, overwrite, "table of modes", HEADER)
     setup = loaded.build(device_of(device), allow_code)
     found = scene_modes(loaded, setup, count, settle)
     print(modes_table(setup.model, found))
@@ -258,18 +250,11 @@ def follow(
 ) -> None:
     """Follow the equilibria of a scene's robots under growing loads, past the largest that they bear."""
     from torchdismech.errors import FailureWarning
-    from torchdismech.io.following import (
-        failed_paths,
-        is_table_of_points,
-        paths_table,
-        refuse_node,
-        scene_paths,
-        write_points,
-    )
+    from torchdismech.io.following import POINTS, failed_paths, paths_table, refuse_node, scene_paths, write_points
     from torchdismech.io.scene import load_scene
 
     loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
-    _refuse_table(out, loaded, overwrite, "table of points", is_table_of_points)
+    _refuse_table(out, loaded, overwrite, "table of points", POINTS)
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)
     with warnings.catch_warnings():

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from torchdismech.analysis.following import EquilibriumPath, follow
 from torchdismech.errors import InputError, Status
-from torchdismech.io.outputs import begins_with, write_table
+from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.io.scene.turning import refuse_half_turns
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
-__all__ = ["failed_paths", "is_table_of_points", "paths_table", "refuse_node", "scene_paths", "write_points"]
+__all__ = ["POINTS", "failed_paths", "paths_table", "refuse_node", "scene_paths", "write_points"]
 
 HEADER = ["robot", "points", "last load factor", "turns at", "no minimum from", "ends"]
 POINTS = ["robot", "point", "load factor", "slope", "length", "minimum", "node", "x [m]", "y [m]", "z [m]"]
@@ -79,11 +79,6 @@ def write_points(path: EquilibriumPath, node: int | None, file: Path) -> None:
     if node is None:
         node = int(torch.linalg.vector_norm(nodes - nodes[0], dim=-1).amax((0, 1)).argmax())
     write_table(file, [POINTS, *_points(path, node, nodes[:, :, node])])
-
-
-def is_table_of_points(path: Path) -> bool:
-    """Return whether a file begins with the header of `write_points`."""
-    return begins_with(path, (",".join(POINTS) + "\n").encode())
 
 
 def _printed_row(path: EquilibriumPath, robot: int) -> list[str]:

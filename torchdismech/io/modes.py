@@ -9,12 +9,12 @@ import torch
 
 from torchdismech.analysis.vibration import Modes, modes
 from torchdismech.integrate import Static
-from torchdismech.io.outputs import begins_with, write_table
+from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
 from torchdismech.model import Model
 
-__all__ = ["is_table_of_modes", "modes_table", "scene_modes", "write_modes"]
+__all__ = ["HEADER", "modes_table", "scene_modes", "write_modes"]
 
 HEADER = ["robot", "mode", "frequency [Hz]", "damping ratio", "growth rate [1/s]", "largest motion"]
 SHOWN = 4  # robots whose modes are printed
@@ -58,11 +58,6 @@ def modes_table(model: Model, result: Modes) -> str:
 def write_modes(model: Model, result: Modes, path: Path) -> None:
     """Write the modes of all robots as CSV: a header, then a row for each mode, all digits of the numbers."""
     write_table(path, [HEADER, *_rows(model, result, "{!r}")])
-
-
-def is_table_of_modes(path: Path) -> bool:
-    """Return whether a file begins with the header of `write_modes`."""
-    return begins_with(path, (",".join(HEADER) + "\n").encode())
 
 
 def _rows(model: Model, result: Modes, form: str) -> Iterator[list[str]]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from torchdismech.errors import InputError
@@ -12,9 +15,11 @@ __all__ = [
     "PICTURES",
     "begins_with",
     "is_picture",
+    "is_table",
     "refuse_input",
     "refuse_no_place",
     "refuse_overwriting",
+    "replacing",
     "write_table",
 ]
 
@@ -60,6 +65,26 @@ def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
             csv.writer(file, lineterminator="\n").writerows(rows)
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a path in a folder of its own, from which the file that the block writes there is moved to `path`.
+
+    So no half of a file is left if the block fails or is stopped. A file that cannot be written is refused.
+    """
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
+            part = Path(folder) / path.name
+            yield part
+            os.replace(part, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def is_table(path: Path, header: Sequence[str]) -> bool:
+    """Return whether a file begins with the header of a table that `write_table` wrote."""
+    return begins_with(path, (",".join(header) + "\n").encode())
 
 
 def is_picture(path: Path) -> bool:

@@ -18,7 +18,7 @@ from torchdismech.integrate import SteppingMethod
 from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recordable import has_own_terms, why_code_unrecorded, why_steps_unrecorded
 from torchdismech.integrate.recorded.recording import records_eager_steps
-from torchdismech.io.scene import Scene
+from torchdismech.io.scene import Scene, Setup
 from torchdismech.io.schema.contact import Bounded, LawOfObstacles, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
@@ -75,11 +75,10 @@ def failures(trajectory: Trajectory) -> str:
     return "\n".join(lines)
 
 
-def what_will_run(
-    scene: Scene, model: Model, state: State, integrator: SteppingMethod, controller: Controller | None
-) -> dict[str, str]:
-    """Return what `torchdismech check` prints of a scene, as text by label."""
+def what_will_run(scene: Scene, setup: Setup) -> dict[str, str]:
+    """Return what `torchdismech check` prints of a scene and of what it is built into, as text by label."""
     simulation, document = scene.document.simulation, scene.document
+    model, state, integrator = setup.model, setup.state, setup.integrator
     nodes, edges = len(scene.geometry.nodes), len(scene.geometry.rod_edges)
     if simulation.integrator == "static":
         steps = f"static equilibrium in {simulation.load_steps or 1} load steps"
@@ -106,7 +105,7 @@ def what_will_run(
         "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
-        "controller": _controller_words(scene, controller),
+        "controller": _controller_words(scene, setup.controller),
         "integrator": steps,
         "terms": _terms(model),
         "kernels": _kernels(scene, model, integrator, state),

@@ -12,11 +12,10 @@ from torch import Tensor
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.routed import Route, RoutedForce
 from torchdismech.actuation.tendons import SLIP_VELOCITY
-from torchdismech.errors import InputError
-from torchdismech.io.scene.files import reading
-from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.scene.files import table_over_time
+from torchdismech.io.scene.refusals import Key, SceneError, naming
 from torchdismech.io.schema import actuators as schema
-from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
 from torchdismech.values import tensor_of
 
@@ -99,10 +98,8 @@ def _force(scene: Scene, group: _Group) -> RoutedForce:
         return Chambers(routes, _stacked(scene, group, "area"), _stacked(scene, group, "pressure"))
     names = [name for name in OF_TENDONS if any(getattr(table, name) is not None for _, table in group.tables)]
     numbers = {name: _stacked(scene, group, name) for name in {*names, group.driven_by}}
-    try:
+    with naming(scene.path, (group.kind, group.tables[0][0])):
         return Tendons([_route(table) for _, table in group.tables], **numbers)
-    except InputError as error:
-        raise SceneError(scene.path, (group.kind, group.tables[0][0]), str(error)) from error
 
 
 def _route(table: schema.Tendon) -> list[Route]:
@@ -163,15 +160,8 @@ def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
 
 
 def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:
-    """Read the table over time that drives a tendon or chamber.
-
-    Refused are negative tensions, and several rows where the integrator is static.
-    """
-    with reading(scene.path, key, file) as path:
-        table = read_time_table(path, {1: f"{name} [{UNITS[name]}]"})
-    if scene.document.simulation.integrator == "static" and len(table.times) > 1:
-        problem = f'{file} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
-        raise SceneError(scene.path, key, problem)
+    """Read the table over time that drives a tendon or chamber; refuse negative tensions."""
+    table = table_over_time(scene, key, file, {1: f"{name} [{UNITS[name]}]"})
     if name == "tension" and bool(torch.any(table.values < 0)):
         raise SceneError(scene.path, key, f"{file}: expected tensions of 0 or more")
     return table

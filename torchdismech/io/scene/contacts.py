@@ -27,12 +27,10 @@ from torchdismech.contact.obstacles.mesh import Mesh
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.response import Response
-from torchdismech.errors import InputError
-from torchdismech.io.scene.files import reading
-from torchdismech.io.scene.refusals import Key, SceneError
+from torchdismech.io.scene.files import reading, table_over_time
+from torchdismech.io.scene.refusals import Key, SceneError, naming
 from torchdismech.io.schema import contact as schema
 from torchdismech.io.schema.robot import Circle
-from torchdismech.io.tables import read_time_table
 from torchdismech.model import Model
 from torchdismech.robot.materials import Number
 from torchdismech.values import tensor_of
@@ -52,12 +50,8 @@ FOREVER = 2.0**100
 def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
     """Add the contacts of a scene to the robot: with the floor, with obstacles, and between its own parts."""
     for key, table in scene.document.contacts.items():
-        try:
+        with naming(scene.path, key):
             builder.add_contact(_contact(scene, key, table))
-        except SceneError:
-            raise
-        except InputError as error:
-            raise SceneError(scene.path, key, str(error)) from error
 
 
 def contact_radius(scene: Scene, k: int) -> Number | None:
@@ -169,8 +163,7 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
         return Path.uniform(scene.numbers.vector((*key, "velocity"), table.velocity), FOREVER)
     if table.path is None:
         return None
-    with reading(scene.path, (*key, "path"), table.path) as path:
-        rows = read_time_table(path, {3: "displacement x y z"})
+    rows = table_over_time(scene, (*key, "path"), table.path, {3: "displacement x y z"})
     if len(rows.times) < 2:
         raise SceneError(scene.path, (*key, "path"), f"{table.path}: expected two rows or more, got 1")
     return Path(rows.times, rows.values)

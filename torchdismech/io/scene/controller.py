@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from torchdismech.control import PI, Controller, Fixed, Memory, Reference, Strains, Table
 from torchdismech.control.protocol import remembers
-from torchdismech.errors import InputError
-from torchdismech.io.scene.files import reading
-from torchdismech.io.scene.refusals import SceneError
+from torchdismech.io.scene.files import reading, table_over_time
+from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.scene.schedule import Schedule
-from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.schema import controller as schema
 from torchdismech.io.schema.base import Table as Keys
-from torchdismech.io.tables import read_rows, read_time_table
+from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 
@@ -36,9 +33,7 @@ OVER_TIME = {
 }
 
 
-def build_controller(
-    scene: Scene, model: Model, state: State, schedule: Schedule, run_code: bool = True
-) -> Controller | None:
+def build_controller(scene: Scene, model: Model, state: State, schedule: Schedule, run_code: bool) -> Controller | None:
     """Return the controller of a scene, checked to fit the run; None if the scene has none.
 
     Parameters
@@ -52,13 +47,9 @@ def build_controller(
     assert dt is not None  # the schema refuses controllers of statics
     if table.python is not None:
         return _from_code(scene, table.python, model, dt)
-    try:
+    with naming(scene.path, ("controller",)):
         controller = _pi(scene, table, model, dt)
         controller.check(model, state, dt, scene.steps)
-    except SceneError:
-        raise
-    except InputError as error:
-        raise SceneError(scene.path, "controller", str(error)) from error
     _refuse_overridden(scene, controller, model, schedule)
     return controller
 
@@ -109,9 +100,8 @@ def _reference(scene: Scene, table: schema.Controller, model: Model, strains: St
             nodes = read_rows(path, model.body.n_nodes, ("x", "y", "z"), "node")
         return Fixed(strains.of_shape(model, nodes, _directors(scene, table, model)))
     assert table.reference is not None
-    with reading(scene.path, "controller.reference", table.reference) as path:
-        listed = ", ".join(f"{name} of {len(index)}" for name, index in strains.elements.items())
-        rows = read_time_table(path, {len(strains): listed})
+    listed = ", ".join(f"{name} of {len(index)}" for name, index in strains.elements.items())
+    rows = table_over_time(scene, "controller.reference", table.reference, {len(strains): listed})
     return Table(rows.times.to(model.device), rows.values.to(model.device), table.beyond)
 
 
@@ -133,9 +123,8 @@ def _given_keys(table: Keys | None) -> dict[str, Any]:
 
 def _from_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
     """Return the controller that the user's function "file.py:function" makes, called with the model and dt [s]."""
-    path, make = named_in_code(scene.path, KEY, name)
-    user_function = _UserFunction(scene.path, path, name.rpartition(":")[2])
-    controller = user_function.call(make, model, dt)
+    user_function = UsersFunction(scene.path, KEY, name, made="made a controller that ")
+    controller = user_function.call(user_function.function, model, dt)
     if not callable(controller):
         raise user_function.refused(
             f"has to return a controller, such as a function of (state, control, model), got {controller!r}"
@@ -144,44 +133,10 @@ def _from_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
     return kind(user_function, controller)
 
 
-class _UserFunction:
-    """The function that controller.python names: its calls, in which errors name scene, file and line.
-
-    Parameters
-    ----------
-    scene, path : the scene file and the Python file.
-    attribute : the name of the function in that file.
-    """
-
-    def __init__(self, scene: Path, path: Path, attribute: str):
-        self.scene, self.path, self.attribute = scene, path, attribute
-
-    def refused(self, problem: str) -> SceneError:
-        """Return an error that names scene, file and function, and says the problem."""
-        return SceneError(self.scene, KEY, f"{self.attribute} of {self.path} {problem}")
-
-    def call(self, function: Callable, *arguments: Any) -> Any:
-        """Call a function of the user's code; raise what it raises as a `SceneError` that names its line."""
-        try:
-            return function(*arguments)
-        except Exception as error:  # the user's code may raise anything
-            raise self.refused(f"raised {type(error).__name__}{line_in(self.path, error)}: {error}") from error
-
-    def checked(self, control: object, model: Model, batch: int) -> Control:
-        """Return `control` if it is a `Control` that fits the robot; refuse anything else."""
-        if not isinstance(control, Control):
-            raise self.refused(f"made a controller that has to return a Control, got {type(control).__name__}")
-        try:
-            model.check_control(control, batch)
-        except InputError as error:
-            raise self.refused(f"made a controller that returned what does not fit the robot: {error}") from error
-        return control
-
-
 class _UserController:
     """A controller without memory made by a user's code; its errors are named and its controls checked."""
 
-    def __init__(self, user_function: _UserFunction, controller: Any):
+    def __init__(self, user_function: UsersFunction, controller: Any):
         self.user_function, self.controller = user_function, controller
 
     def __call__(self, state: State, control: Control, model: Model) -> Control:
@@ -193,7 +148,7 @@ class _UserController:
 class _UserControllerWithMemory:
     """A controller with memory made by a user's code; its errors are named and its controls checked."""
 
-    def __init__(self, user_function: _UserFunction, controller: Any):
+    def __init__(self, user_function: UsersFunction, controller: Any):
         self.user_function, self.controller = user_function, controller
 
     def check(self, model: Model, state: State, dt: float, steps: int) -> None:

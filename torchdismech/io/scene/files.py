@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -14,8 +15,12 @@ from pydantic.fields import FieldInfo
 from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import Key, SceneError
 from torchdismech.io.schema.base import names_file, names_time_table
+from torchdismech.io.tables import TimeTable, read_time_table
 
-__all__ = ["fingerprints", "named_files", "named_time_tables", "reading"]
+if TYPE_CHECKING:
+    from torchdismech.io.scene.scene import Scene
+
+__all__ = ["fingerprints", "named_files", "named_time_tables", "reading", "table_over_time"]
 
 
 def named_files(document: BaseModel) -> dict[str, str]:
@@ -70,6 +75,21 @@ def reading(scene: Path, key: str | Key, name: str) -> Iterator[Path]:
             "it is shown: copy it into the folder to be told more"
         )
         raise SceneError(scene, key, problem) from None
+
+
+def table_over_time(scene: Scene, key: str | Key, name: str, columns: dict[int, str]) -> TimeTable:
+    """Read a table over time that a scene names; refuse several rows with the static integrator, which has no time.
+
+    Parameters
+    ----------
+    columns : as of `read_time_table`.
+    """
+    with reading(scene.path, key, name) as path:
+        table = read_time_table(path, columns)
+    if scene.document.simulation.integrator == "static" and len(table.times) > 1:
+        problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
+        raise SceneError(scene.path, key, problem)
+    return table
 
 
 def _names(table: BaseModel, key: Key, accepts: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:

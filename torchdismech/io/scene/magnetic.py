@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import magnetics
-from torchdismech.errors import InputError
-from torchdismech.io.scene.files import reading
-from torchdismech.io.scene.refusals import SceneError
-from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.scene.files import reading, table_over_time
+from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.schema import magnetic as schema
 from torchdismech.io.schema.robot import Magnetisable
-from torchdismech.io.tables import TimeTable, read_rows, read_time_table
+from torchdismech.io.tables import read_rows
 from torchdismech.magnetics.fields import field_of
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ __all__ = ["magnetic_forces"]
 
 KEY = "magnetic.python"
 ELEMENTS = {"rod": "rod edge", "shell": "triangle"}
-VECTORS = {"gradient": ("value", "center"), "dipole": ("moment", "center")}
 
 
 def magnetic_forces(
@@ -91,61 +89,31 @@ def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
             torch.eye(3, dtype=torch.float64, device="cpu")["xyz".index(axis)] for axis in table.rotating.plane
         )
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
-    for name, kind in (("gradient", magnetics.Gradient), ("dipole", magnetics.Dipole)):
-        inside = getattr(table, name)
-        if name == "dipole" and inside is not None and inside.file is not None:
-            rows = _rows_in_time(scene, "magnetic.dipole.file", inside.file, {6: "x, y, z, moment x, y, z"})
-            return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
-        if inside is not None:
-            vectors = {key: numbers.vector(("magnetic", name, key), getattr(inside, key)) for key in VECTORS[name]}
-            matrix = {"gradient": inside.gradient} if name == "gradient" else {}
-            return kind(**vectors, **matrix)
+
+    def vector(name: str, key: str) -> Tensor:
+        return numbers.vector(("magnetic", name, key), getattr(getattr(table, name), key))
+
+    if table.gradient is not None:
+        return magnetics.Gradient(vector("gradient", "value"), table.gradient.gradient, vector("gradient", "center"))
+    if table.dipole is not None and table.dipole.file is not None:
+        rows = table_over_time(scene, "magnetic.dipole.file", table.dipole.file, {6: "x, y, z, moment x, y, z"})
+        return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
+    if table.dipole is not None:
+        return magnetics.Dipole(vector("dipole", "moment"), vector("dipole", "center"))
     assert table.file is not None
-    rows = _rows_in_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
+    rows = table_over_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
     scale = numbers.scalar(("magnetic", "scale"), table.scale)
     values = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
     return magnetics.Table(rows.times, values)
 
 
-def _rows_in_time(scene: Scene, key: str, file: str, columns: dict[int, str]) -> TimeTable:
-    """Read a table over time; refuse several rows with the static integrator, which has no time."""
-    with reading(scene.path, key, file) as path:
-        rows = read_time_table(path, columns)
-    if scene.document.simulation.integrator == "static" and len(rows.times) > 1:
-        problem = f'{file} has {len(rows.times)} rows: integrator = "static" has no time; expected one row'
-        raise SceneError(scene.path, key, problem)
-    return rows
-
-
 def _field_from_code(scene: Scene, name: str) -> magnetics.Field:
     """Return the field that "file.py:name" gives: a function of time, or a module such as `magnetics.Dipole`."""
-    path, function = named_in_code(scene.path, KEY, name)
-    attribute = name.rpartition(":")[2]
-
-    def refused(error: Exception) -> SceneError:
-        problem = f"raised {type(error).__name__}{line_in(path, error)}: {error}"
-        return SceneError(scene.path, KEY, f"{attribute} of {path} {problem}")
-
-    def checked(time: Tensor) -> Tensor | Sequence[float]:
-        try:
-            return function(time)
-        except Exception as error:  # whatever the user's function raises: named here, with its cause kept
-            raise refused(error) from error
-
-    field = field_of(function) if isinstance(function, nn.Module) else magnetics.Timed(checked)
-    try:  # one evaluation, so that errors in the field show before the run
-        value = field(
-            torch.zeros(scene.batch, 1, 3, dtype=torch.float64, device="cpu"),
-            torch.zeros(scene.batch, dtype=torch.float64, device="cpu"),
-        )
-    except SceneError:
-        raise
-    except InputError as error:
-        raise SceneError(scene.path, KEY, f"{attribute} of {path}: {error}") from error
-    except Exception as error:
-        raise refused(error) from error
+    user_function = UsersFunction(scene.path, KEY, name)
+    given = user_function.function
+    field = field_of(given) if isinstance(given, nn.Module) else magnetics.Timed(partial(user_function.call, given))
+    points = torch.zeros(scene.batch, 1, 3, dtype=torch.float64, device="cpu")
+    value = user_function.call(field, points, points[:, 0, 0])  # so that errors in the field show before the run
     if not bool(torch.isfinite(value).all()):
-        raise SceneError(
-            scene.path, KEY, f"{attribute} of {path}: expected finite numbers at time 0, got {value[0, 0]}"
-        )
+        raise user_function.refused(f"has to give finite numbers at time 0, got {value[0, 0]}")
     return field

@@ -10,12 +10,12 @@ import torch
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.errors import warn
 from torchdismech.io.scene.actuators import driven_over_time
-from torchdismech.io.scene.files import reading
+from torchdismech.io.scene.files import table_over_time
 from torchdismech.io.scene.refusals import Key, SceneError
 from torchdismech.io.scene.schedule import Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.scene.turning import refuse_half_turns_in_a_step
 from torchdismech.io.schema import scene as schema
-from torchdismech.io.tables import TimeTable, read_time_table
+from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
 
 if TYPE_CHECKING:
@@ -104,8 +104,7 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
         return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
     assert move.file is not None
     count = len(move.nodes)
-    with reading(scene.path, (*key, "file"), move.file) as path:
-        table = read_time_table(path, {3 * count: f"x y z of {count} nodes"})
+    table = table_over_time(scene, (*key, "file"), move.file, {3 * count: f"x y z of {count} nodes"})
     sideways = table.values[:, 1::3] != torch.as_tensor(scene.geometry.nodes[move.nodes, 1], device="cpu")
     if scene.document.robot.planar and bool(sideways.any()):
         row, column = sideways.nonzero()[0].tolist()
@@ -219,12 +218,7 @@ def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) ->
         return None
     if 0 in columns:
         raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
-    with reading(scene.path, f"actuation.{key}", name) as path:
-        table = read_time_table(path, columns)
-    if scene.document.simulation.integrator == "static" and len(table.times) > 1:
-        problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
-        raise SceneError(scene.path, f"actuation.{key}", problem)
-    return table
+    return table_over_time(scene, f"actuation.{key}", name, columns)
 
 
 def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | None:

@@ -154,28 +154,39 @@ class Scene:
             Faults that only show on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
         allow_code = truth(allow_code, "Scene.build: allow_code")
-        code = self.document.code
-        for key, named in code.items():
+        for key, named in self.document.code.items():
             if not allow_code:
                 problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
                 raise SceneError(self.path, key, problem)
-        model = build_model(self, device, run_code=True, add=add)
+        return self._built(device, compile=True, run_code=True, add=add)
+
+    def build_to_look_at(self, device: str | torch.device = "cpu") -> Setup:
+        """Return what `build` does, of which nothing is compiled, without what the scene's Python files would add."""
+        return self._built(device, compile=False, run_code=False)
+
+    def _built(
+        self,
+        device: str | torch.device,
+        compile: bool,
+        run_code: bool,
+        add: Callable[[RobotBuilder], object] | None = None,
+    ) -> Setup:
+        model = build_model(self, device, compile, run_code, add)
         schedule = build_schedule(self, model)
-        if "actuation.python" in code:
-            function = load_function(self.path, code["actuation.python"])
+        if run_code and "actuation.python" in self.document.code:
+            function = load_function(self.path, self.document.code["actuation.python"])
             schedule = dataclasses.replace(schedule, function=function)
         state = initial_state(self, model, schedule)
         if self.batch < self.whole:
             model.solvers.name = model.solvers.of(self.whole).name
-        integrator = build_integrator(self)
         return Setup(
             model=model,
             state=state,
-            integrator=integrator,
+            integrator=build_integrator(self),
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
-            controller=build_controller(self, model, state, schedule),
+            controller=build_controller(self, model, state, schedule, run_code),
             strains=self.document.output.strains,
             reactions=self.document.output.reactions,
         )

@@ -9,11 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene.actuators import Driven
-from torchdismech.io.scene.refusals import SceneError
-from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
 from torchdismech.robot.state import Control
@@ -224,23 +222,10 @@ def load_function(scene: Path, name: str) -> Function:
 
     A right result is a `Control` that fits the robot.
     """
-    path, function = named_in_code(scene, "actuation.python", name)
-    attribute = name.rpartition(":")[2]
-
-    def refused(problem: str) -> SceneError:
-        return SceneError(scene, "actuation.python", f"{attribute} of {path} {problem}")
+    user_function = UsersFunction(scene, "actuation.python", name)
 
     def checked(time: Tensor, model: Model, control: Control) -> Control:
-        try:
-            result = function(time, model, control)
-        except Exception as error:  # whatever the user's function raises: named here, with its cause kept
-            raise refused(f"raised {type(error).__name__}{line_in(path, error)}: {error}") from error
-        if not isinstance(result, Control):
-            raise refused(f"has to return a Control, such as control.replace(...), got {type(result).__name__}")
-        try:
-            model.check_control(result, len(time))
-        except InputError as error:
-            raise refused(f"returned what does not fit the robot: {error}") from error
-        return result
+        answer = user_function.call(user_function.function, time, model, control)
+        return user_function.checked(answer, model, len(time))
 
     return checked

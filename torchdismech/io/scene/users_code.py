@@ -11,13 +11,55 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import SceneError
+from torchdismech.model import Model
+from torchdismech.robot.state import Control
 
-__all__ = ["line_in", "named_in_code"]
+__all__ = ["UsersFunction", "line_in", "named_in_code"]
 
 # by folder: the modules that were imported before the first of its files was run
 _MODULES_BEFORE: dict[str, set[str]] = {}
+
+
+class UsersFunction:
+    """A function that a scene names by "file.py:function": its calls, in which errors name scene, file and line.
+
+    Parameters
+    ----------
+    scene, key, name : the scene file, the key, and the name there; the file is run (see `named_in_code`).
+    made : what messages call what returns its controls, if that is not the function itself.
+    """
+
+    def __init__(self, scene: Path, key: str, name: str, made: str = ""):
+        self._path, self.function = named_in_code(scene, key, name)
+        self._scene, self._key, self._attribute, self._made = scene, key, name.rpartition(":")[2], made
+
+    def refused(self, problem: str) -> SceneError:
+        """Return an error that names scene, file and function, and says the problem."""
+        return SceneError(self._scene, self._key, f"{self._attribute} of {self._path} {problem}")
+
+    def call(self, function: Callable, *arguments: Any) -> Any:
+        """Call this function, or what it has made; raise what it raises as a `SceneError` that names its line."""
+        try:
+            return function(*arguments)
+        except SceneError:  # of another call of the user's code, within this one
+            raise
+        except Exception as error:  # the user's code may raise anything
+            raise self.refused(f"raised {type(error).__name__}{line_in(self._path, error)}: {error}") from error
+
+    def checked(self, control: object, model: Model, batch: int) -> Control:
+        """Return `control` if it is a `Control` that fits the robot; refuse anything else."""
+        if not isinstance(control, Control):
+            expected = "has to return a Control, such as control.replace(...)"
+            raise self.refused(f"{self._made}{expected}, got {type(control).__name__}")
+        try:
+            model.check_control(control, batch)
+        except InputError as error:
+            raise self.refused(f"{self._made}returned what does not fit the robot: {error}") from error
+        return control
 
 
 def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
