@@ -57,8 +57,8 @@ def test_gltf_moves_as_the_run_does(scenery, tmp_path):
     base = accessor(document, content, primitive["attributes"]["POSITION"])
     targets = np.stack([accessor(document, content, t["POSITION"]) for t in primitive["targets"]])
     samplers = document["animations"][0]["samplers"]
-    times = accessor(document, content, samplers[1]["input"])[:, 0]
-    weights = accessor(document, content, samplers[1]["output"]).reshape(len(times), -1)
+    times = accessor(document, content, samplers[0]["input"])[:, 0]
+    weights = accessor(document, content, samplers[0]["output"]).reshape(len(times), -1)
     assert np.allclose(times, scenery.times) and len(times) == 6
     for k, shown in enumerate(scenery):
         moved = base + np.einsum("t,tvc->vc", weights[k], targets)

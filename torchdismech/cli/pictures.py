@@ -144,11 +144,9 @@ def _scenery(
 ) -> Scenery:
     """Return the scenery of a trajectory file, as the options choose it; print its remarks on standard error."""
     from torchdismech.trajectory import Trajectory
-    from torchdismech.view.scenery import Scenery, chosen_robots
+    from torchdismech.view.page import Wanted
 
-    trajectory = Trajectory.load(run)
-    chosen = chosen_robots(robots, trajectory.batch)
-    scenery = Scenery(trajectory, chosen, every, colour, apart, radius, contact)
+    scenery = Wanted(robots, colour, apart, radius, contact).scenery(Trajectory.load(run), every)
     _say_remarks(scenery)
     return scenery
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from torchdismech.errors import InputError, refuse_other_kind
-from torchdismech.io.outputs import begins_with
+from torchdismech.io.outputs import begins_with, refuse_no_place, replacing
 from torchdismech.view.gltf import write_glb
-from torchdismech.view.scenery import Scenery, Shown
+from torchdismech.view.scenery import Scenery, with_bar
 from torchdismech.view.usd import write_usd
 from torchdismech.view.vtk import folder_of, write_vtk
 
@@ -43,25 +41,11 @@ def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> N
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError(f"--out {path}: expected a name that ends in .glb, .usda, .usdc or .pvd (a series of .vtu)")
-    if not path.parent.is_dir():
-        raise InputError(f"--out {path}: there is no folder {path.parent}")
-
-    def shown(frames: Iterable[Shown]) -> Iterable[Shown]:
-        if not progress:
-            return frames
-        from tqdm import tqdm
-
-        return tqdm(frames, total=len(scenery), unit="frame", desc=path.name)
-
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
-            part = Path(folder) / path.name
-            writer(scenery, part, shown)
-            if folder_of(part).is_dir():
-                _replace_series(folder_of(part), folder_of(path))
-            os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+    refuse_no_place(path)
+    with replacing(path) as part:
+        writer(scenery, part, with_bar(scenery, len(scenery), path.name) if progress else scenery)
+        if folder_of(part).is_dir():
+            _replace_series(folder_of(part), folder_of(path))
 
 
 def _replace_series(new: Path, folder: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -65,29 +65,30 @@ class _Buffer:
         return len(self.accessors) - 1
 
 
-def write_glb(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
+def write_glb(scenery: Scenery, path: Path, frames: Iterable[Shown]) -> None:
     """Write all robots and obstacles, animated over the frames, with the colours of the first frame.
 
     Of a run without time, such as one to an equilibrium, only the last frame is written.
     """
     buffer = _Buffer()
-    frames = list(progress(scenery))
+    every = list(frames)
     times = (scenery.times - scenery.times[0]).astype(np.float32)
-    moving = len(frames) > 1 and times[-1] > 0
-    frames = frames if moving else frames[-1:]
+    moving = len(every) > 1 and times[-1] > 0
+    every = every if moving else every[-1:]
     time_accessor = buffer.add(times, bounds=True) if moving else -1
     nodes: list[dict[str, Any]] = []
     meshes: list[dict[str, Any]] = []
     channels: list[dict[str, Any]] = []
     samplers: list[dict[str, Any]] = []
+    if moving:  # the weights of all robots are the same
+        weights = buffer.add(np.eye(len(every), dtype=np.float32)[:, 1:].ravel())
+        samplers.append({"input": time_accessor, "output": weights, "interpolation": "LINEAR"})
     for k, robot in enumerate(scenery.robots):
-        robot_frames = [(shown.vertices[k], shown.normals[k]) for shown in frames]
-        meshes.append(_mesh(buffer, robot_frames, frames[0].colours[k], scenery.surface.faces))
+        robot_frames = [(shown.vertices[k], shown.normals[k]) for shown in every]
+        meshes.append(_mesh(buffer, robot_frames, every[0].colours[k], scenery.surface.faces))
         nodes.append({"name": f"robot {robot}", "mesh": len(meshes) - 1})
         if moving:
-            weights = np.eye(len(frames), dtype=np.float32)[:, 1:].ravel()
-            samplers.append({"input": time_accessor, "output": buffer.add(weights), "interpolation": "LINEAR"})
-            channels.append({"sampler": len(samplers) - 1, "target": {"node": len(nodes) - 1, "path": "weights"}})
+            channels.append({"sampler": 0, "target": {"node": len(nodes) - 1, "path": "weights"}})
     for placed in scenery.obstacles:
         surface = placed.surface
         meshes.append(_mesh(buffer, [(surface.vertices, surface.normals)], surface.colours, surface.faces))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
-from torchdismech.view.scenery import Scenery, Shown
+from torchdismech.view.scenery import Scenery, Shown, with_bar
 
 __all__ = ["is_movie", "pictures", "save_movie", "size_of_pictures"]
 
@@ -65,16 +64,9 @@ def save_movie(
             raise InputError(f"--{name}: expected degrees, got {angle}")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
     if progress:
-        from tqdm import tqdm
-
-        frames = tqdm(frames, total=len(scenery), unit="frame", desc=path.name)
-    try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
-            part = Path(folder) / path.name
-            write(part, frames, fps, size)
-            os.replace(part, path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        frames = with_bar(frames, len(scenery), path.name)
+    with replacing(path) as part:
+        write(part, frames, fps, size)
 
 
 def size_of_pictures(text: str) -> tuple[int, int]:
@@ -165,8 +157,7 @@ def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
     ending = path.suffix.lower()
     if ending not in writers:
         raise InputError(f"--out {path}: expected a name that ends in .mp4 or .gif")
-    if not path.parent.is_dir():
-        raise InputError(f"--out {path}: there is no folder {path.parent}")
+    refuse_no_place(path)
     if any(side < 16 or side % 2 or side > 8192 for side in size):
         raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, got {size[0]}x{size[1]}")
     if fps < 1 or (ending == ".gif" and fps > FASTEST_GIF):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,13 +14,16 @@ from torchdismech.model.appearance import Appearance, Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
 from torchdismech.view.arrows import VERTICES, Arrows, ContactForces
-from torchdismech.view.colours import Scale
+from torchdismech.view.colours import Scale, node_values
+from torchdismech.view.directors import material_directors
 from torchdismech.view.surfaces import ObstacleSurface, RobotSurface, circles, guessed_radius
 
-__all__ = ["Placed", "Scenery", "Shown", "chosen_robots"]
+__all__ = ["Placed", "Scenery", "Shown", "chosen_robots", "with_bar"]
 
 GAP = 0.2  # between robots side by side, of the largest robot's size
 VERTICES_AT_ONCE = 1 << 20  # vertices that are made at a time
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class Scenery:
         sections = self._sections(appearance, radius)
         self.surface = RobotSurface(trajectory, sections, self.robots)
         self.half = self.surface.half
-        self._directors = self.surface.directors(self.frames)
+        self._directors = material_directors(trajectory, self.frames, self.robots)
         self.scale = self._scale(colour)
         low, high = self._reach(max(float(x.max(initial=0.0)) for x in (sections.height, sections.width)))
         self.offsets = _side_by_side(len(robots), (high - low).max(0)) if apart else np.zeros((len(robots), 3))
@@ -165,12 +169,10 @@ class Scenery:
 
     def values(self, name: str, index: slice) -> np.ndarray:
         """Return a quantity at the nodes, (T, R, N), in some of the frames (see `colours.node_values`)."""
-        return self.surface.values(name, self.frames[index], self._directors[index])
+        return node_values(name, self.trajectory, self.frames[index], self.robots, self._directors[index])
 
     def _scale(self, colour: str) -> Scale | None:
-        return (
-            None if colour == "robot" else Scale.of(colour, self.surface.values(colour, self.frames, self._directors))
-        )
+        return None if colour == "robot" else Scale.of(colour, self.values(colour, slice(None)))
 
     def _reach(self, thickness: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the corners, each (R, 3) [m], of a box around each robot in all frames."""
@@ -189,6 +191,13 @@ class Scenery:
             for o in obstacles
             for k, robot in enumerate(self.robots)
         ]
+
+
+def with_bar(frames: Iterable[T], count: int, name: str) -> Iterable[T]:
+    """Return frames that move a progress bar as they are taken."""
+    from tqdm import tqdm
+
+    return tqdm(frames, total=count, unit="frame", desc=name)
 
 
 def chosen_robots(text: str, batch: int) -> list[int]:

@@ -12,8 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.model.appearance import Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
-from torchdismech.view.colours import Scale, distinct, node_values
-from torchdismech.view.directors import material_directors
+from torchdismech.view.colours import Scale, distinct
 from torchdismech.view.obstacles import floor_of, obstacle_displacement, surface_of
 from torchdismech.view.tubes import Profile, Tubes
 
@@ -76,10 +75,6 @@ class RobotSurface:
         self.dark = np.concatenate([*stripes, np.zeros(len(self._shell_nodes), dtype=bool)])
         self.shell = np.arange(len(self.faces)) >= len(self.faces) - len(self._shell_faces)
 
-    def directors(self, frames: np.ndarray) -> np.ndarray:
-        """Return the first material directors (T, R, E, 3) of the rod edges."""
-        return material_directors(self.trajectory, frames, self.robots)
-
     def vertices(self, frames: np.ndarray, directors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return vertices [m] and unit normals, (T, R, V, 3) float32, in some frames with their directors."""
         x = self.trajectory.positions.numpy()[np.ix_(frames, self.robots)].astype(np.float64)
@@ -88,10 +83,6 @@ class RobotSurface:
         parts.append((sheet, vertex_normals(sheet, self._shell_faces)))
         vertices, normals = (np.concatenate(arrays, axis=-2) for arrays in zip(*parts, strict=True))
         return vertices.astype(np.float32), normals.astype(np.float32)
-
-    def values(self, name: str, frames: np.ndarray, directors: np.ndarray) -> np.ndarray:
-        """Return a quantity at the nodes, (T, R, N) (see `colours.node_values`)."""
-        return node_values(name, self.trajectory, frames, self.robots, directors)
 
     def coloured_by_robot(self) -> np.ndarray:
         """Return colours (R, V, 3) uint8, one for each robot, with darker stripes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = ["write_usd"]
 RATE = 1000  # time codes per second: a time code is a millisecond
 
 
-def write_usd(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
+def write_usd(scenery: Scenery, path: Path, frames: Iterable[Shown]) -> None:
     """Write robots and obstacles as meshes with points, normals and colours at the times of the frames."""
     try:
         from pxr import Sdf, Usd, UsdGeom, Vt
@@ -50,7 +50,7 @@ def write_usd(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
             attribute.Set(Vt.Vec3fArray.FromNumpy(np.ascontiguousarray(values, dtype=np.float32)), time)
 
     robots = [mesh(f"robot_{robot}", scenery.surface.faces) for robot in scenery.robots]
-    for shown in progress(scenery):
+    for shown in frames:
         for k, prim in enumerate(robots):
             place(prim, shown.vertices[k], shown.normals[k], shown.colours[k], RATE * shown.time)
     for k, placed in enumerate(scenery.obstacles):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -23,7 +23,7 @@ def folder_of(path: Path) -> Path:
     return path.with_name(f"{path.stem}_frames")
 
 
-def write_vtk(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]], Iterable[Shown]]) -> None:
+def write_vtk(scenery: Scenery, path: Path, frames: Iterable[Shown]) -> None:
     """Write the list of frames (.pvd) and, in a folder beside it, a .vtu file for each frame.
 
     A frame has the nodes of the robots as points, and rod edges (lines) and triangles as cells. Point data are the
@@ -34,7 +34,7 @@ def write_vtk(scenery: Scenery, path: Path, progress: Callable[[Iterable[Shown]]
     folder.mkdir()
     cells = _cells(scenery)
     entries = []
-    for k, shown in enumerate(progress(scenery)):
+    for k, shown in enumerate(frames):
         name = f"{path.stem}_{k:06d}.vtu"
         (folder / name).write_text(_grid(scenery, k, shown, cells), encoding="utf-8")
         file = quoteattr(f"{folder.name}/{name}")
