@@ -189,7 +189,17 @@ class Constant(Action):
         return control.replace(values={**control.values, self.name: value})
 
 
-class Held(Action):
+class _OnDofs(Action):
+    """An action with a number for each of some dofs."""
+
+    def __init__(self, dofs: Sequence[int], low: float, high: float):
+        name = type(self).__name__
+        self._bound(name, low, high)
+        self.dofs = _listed(f"{name}: dofs", dofs)
+        self.count = len(self.dofs)
+
+
+class Held(_OnDofs):
     """Displacements of clamped dofs from their rest positions; all others stay where they are.
 
     Parameters
@@ -200,11 +210,6 @@ class Held(Action):
     """
 
     holds = True
-
-    def __init__(self, dofs: Sequence[int], low: float, high: float):
-        self._bound("Held", low, high)
-        self.dofs = _listed("Held: dofs", dofs)
-        self.count = len(self.dofs)
 
     def check(self, model: Model) -> None:
         """Refuse dofs that are not clamped, and those that would take a planar robot out of its plane."""
@@ -227,7 +232,7 @@ class Held(Action):
         return control.replace(clamped_q=clamped_q.index_copy(1, index, rest[:, index] + numbers.to(rest)))
 
 
-class Force(Action):
+class Force(_OnDofs):
     """Forces or torques on dofs.
 
     Parameters
@@ -237,11 +242,6 @@ class Force(Action):
     """
 
     holds = True
-
-    def __init__(self, dofs: Sequence[int], low: float, high: float):
-        self._bound("Force", low, high)
-        self.dofs = _listed("Force: dofs", dofs)
-        self.count = len(self.dofs)
 
     def check(self, model: Model) -> None:
         """Refuse dofs that do not exist, and clamped ones."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.environments.checks import in_dtype
+from torchdismech.environments.checks import in_dtype, refuse_other_than_mask
 from torchdismech.environments.environment import Environment
 from torchdismech.environments.episodes import Outcome
 from torchdismech.errors import InputError, Status
@@ -66,9 +66,8 @@ class VectorRobotEnv(VectorEnv):
                 raise InputError("reset: a seed is for all robots, a reset_mask for some: give one of them")
             self.environment.seeded(seed)
         rows = None if mask is None else torch.as_tensor(np.asarray(mask), device=self._device)
-        if rows is not None and (rows.shape != (self.num_envs,) or rows.dtype != torch.bool):
-            dtype = str(rows.dtype).removeprefix("torch.")
-            raise InputError(f"reset_mask: expected ({self.num_envs},) bool, got {tuple(rows.shape)} {dtype}")
+        if rows is not None:
+            refuse_other_than_mask("reset_mask", rows, self.num_envs)
         return _array(self.environment.reset(rows)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:

@@ -176,32 +176,19 @@ def _plain_obj(path: Path, content: bytes) -> bytes:
 
 
 def _obj_vertex(where: str, fields: list[str]) -> str:
-    try:
-        if len(fields) < 3:  # what follows the third number is a weight or a colour
-            raise ValueError
-        if not all(NUMBER.fullmatch(field) for field in fields[:3]):
-            raise ValueError
-        return "v " + " ".join(repr(float(field)) for field in fields[:3])
-    except ValueError as error:
-        raise InputError(f"{where}: expected three numbers of a vertex, got {shown(' '.join(fields))}") from error
+    numbers = fields[:3]  # what follows the third number is a weight or a colour
+    if len(numbers) < 3 or not all(map(NUMBER.fullmatch, numbers)):
+        raise InputError(f"{where}: expected three numbers of a vertex, got {shown(' '.join(fields))}")
+    return "v " + " ".join(repr(float(number)) for number in numbers)
 
 
 def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
     """Return a face's vertices, counted from 1; in the file -1 is the latest of the `count` vertices so far."""
-    try:
-        if len(fields) < 3:
-            raise ValueError
-        if not all(OBJ_INDEX.fullmatch(field.split("/")[0]) for field in fields):
-            raise ValueError
-        corners = [int(field.split("/")[0]) for field in fields]
-        if 0 in corners:
-            raise ValueError
-    except ValueError as error:
-        got = " ".join(fields)
-        raise InputError(
-            f"{where}: expected three or more vertices of a face, counted from 1, got {shown(got)}"
-        ) from error
-    corners = [count + 1 + corner if corner < 0 else corner for corner in corners]
+    numbers = [field.split("/")[0] for field in fields]
+    if len(numbers) < 3 or not all(OBJ_INDEX.fullmatch(number) and int(number) for number in numbers):
+        got = shown(" ".join(fields))
+        raise InputError(f"{where}: expected three or more vertices of a face, counted from 1, got {got}")
+    corners = [int(number) + (count + 1) * (int(number) < 0) for number in numbers]
     if min(corners) < 1:
         raise InputError(f"{where}: the face counts back past the first vertex: {shown(' '.join(fields))}")
     return corners

@@ -69,9 +69,8 @@ class Frame:
     def cpu(self) -> Frame:
         """Return the frame on the CPU."""
         tensors = ("time", "iterations", "iterations_max", "residual", "status")
-        named = ("energies", "contact", "memory", "strains", "reactions")
         moved: dict[str, Any] = {name: getattr(self, name).cpu() for name in tensors}
-        moved |= {name: {k: value.cpu() for k, value in getattr(self, name).items()} for name in named}
+        moved |= {name: {k: value.cpu() for k, value in getattr(self, name).items()} for name in (*NAMED, "memory")}
         return dataclasses.replace(self, state=self.state.to("cpu"), **moved)
 
     @classmethod
