@@ -272,6 +272,17 @@ def test_thin_things_are_warned_of():
             quiet()
 
 
+def test_thin_parts_elsewhere_do_not_make_things_thinner():
+    """Compare what may pass between two points with their own radius: a thread makes no holes in a thick rod."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 11), Circle(10e-3), STIFF)  # 20 mm apart
+    builder.add_rod(straight((0.2, 0, 0), (0.21, 0, 0), 11), Circle(0.2e-3), STIFF)  # 1 mm apart
+    builder.add_contact(Obstacle(Capsule((0, -0.1, 0.5), (0, 0.1, 0.5), 5e-3), Penalty(1e3, 1e-3)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        builder.finalize()
+
+
 @pytest.mark.parametrize("beside", [0.02, 0.019, 0.018])
 @pytest.mark.parametrize("law", [Penalty(200.0, 1e-4), Barrier(200.0, 1e-4), Complementarity()])
 def test_a_sheet_that_jumps_over_a_post(beside, law):

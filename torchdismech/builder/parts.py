@@ -34,7 +34,7 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
         return
     edges = torch.as_tensor(body.links, device="cpu")
     points, triangles = torch.arange(body.n_nodes, device="cpu")[:, None], torch.as_tensor(body.triangles, device="cpu")
-    thick = torch.cat([_least(body.edge_contact_radius), _least(body.side_contact_radius())])
+    thick = _radii_of_links(body)
     sizes = _least(body.node_contact_radius()), _least(body.face_contact_radius)
     for kernel, first, second, radii in (
         (closest_segments, edges, edges, (thick, thick)),
@@ -53,19 +53,27 @@ def warn_of_passing(body: Body, join_distance: float) -> None:
 
 
 @torch.no_grad()
-def warn_of_thin_obstacles(obstacles: Sequence[Obstacle]) -> None:
+def warn_of_thin_obstacles(body: Body, obstacles: Sequence[Obstacle]) -> None:
     """Warn where an obstacle is so thin that it may pass between two neighbouring contact points of a robot."""
+    links, radii = torch.as_tensor(body.links, device="cpu"), _radii_of_links(body).cpu()
+    lengths = torch.linalg.vector_norm(body.nodes[links[:, 0]] - body.nodes[links[:, 1]], dim=1).cpu()
     for obstacle in obstacles:
-        radius = float(obstacle.points.radius.min())
-        width = float(obstacle.shape.width.min()) + 2 * radius
-        if not obstacle.shape.endless and obstacle.points.largest_spacing > noticed_width(obstacle, radius):
+        touching = obstacle.touches.cpu()[links].all(1)
+        if obstacle.shape.endless or not bool(touching.any()):
+            continue
+        apart = lengths[touching].clamp(max=math.inf if obstacle.spacing is None else obstacle.spacing)
+        too_far = apart - noticed_width(obstacle, radii[touching])
+        worst = int(too_far.argmax())
+        if too_far[worst] > 0:
+            radius = float(radii[touching][worst])
+            width = float(obstacle.shape.width.min()) + 2 * radius
             round_to = float(obstacle.shape.sharpest.min())
             # on an edge it dips by spacing^2 / (8 (R + radius)), in a triangle by a third more (docs/contact.md)
             spacing = min(width / DIVISIONS, math.sqrt(6 * DIP * radius * (round_to + radius)))
             stiff = "" if obstacle.constrained else "; the stiffness of what touches at once adds up over points"
             warn(
                 f"obstacle {obstacle.name!r} is {width:.2g} m wide, the robot's surface included, and the points that "
-                f"touch it are up to {obstacle.points.largest_spacing:.2g} m apart: it passes between two. Give "
+                f"touch it are up to {apart[worst]:.2g} m apart: it passes between two. Give "
                 f"Obstacle(spacing=...), such as {spacing:.2g}, by which it dips in between points by a tenth of their "
                 f"radius at most{stiff}. Or take shorter edges (docs/contact.md)"
             )
@@ -93,6 +101,11 @@ def _passing(
         return None
     k = near[distance[near].argmin()]
     return int(first[i[k], 0]), int(second[j[k], 0])
+
+
+def _radii_of_links(body: Body) -> Tensor:
+    """Return the contact radii (S,) of edges and of triangles' sides [m], in each the least of the robots'."""
+    return torch.cat([_least(body.edge_contact_radius), _least(body.side_contact_radius())])
 
 
 def _boxes(corners: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:

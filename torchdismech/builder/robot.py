@@ -507,7 +507,7 @@ class RobotBuilder:
         model = Model(body, terms, forces, free, solver, compile, self._self_contacts, slides)
         if self.planar:
             refuse_fields_out_of_plane(forces, body)
-        warn_of_thin_obstacles(model.obstacles)
+        warn_of_thin_obstacles(model.body, model.obstacles)
         mark_owned(modules)
         self._model_made, self._spent = True, bool(forces or modules or self._self_contacts)
         return model.to(device=device, dtype=dtype)

@@ -159,8 +159,8 @@ def _followed(obstacle: Obstacle, way: _Way) -> tuple[Tensor, Tensor]:
     return passed, unfinished
 
 
-def noticed_width(obstacle: Obstacle, radius: float) -> float:
-    """Return the largest spacing [m] of a robot's points at which this obstacle cannot pass between them unnoticed.
+def noticed_width(obstacle: Obstacle, radius: Tensor) -> Tensor:
+    """Return the largest spacings (S,) [m] of a robot's points at which this obstacle cannot pass between unnoticed.
 
     It is the obstacle's width plus two contact radii, less a margin: then at least one point passes through it, but one
     that passes far from its middle gets less deep than `GRAZE` asks for. Shapes with thin walls need no margin, as
@@ -168,7 +168,7 @@ def noticed_width(obstacle: Obstacle, radius: float) -> float:
 
     Parameters
     ----------
-    radius : contact radius of the points [m].
+    radius : (S,) contact radii of the points [m].
     """
     least = 0.0 if obstacle.shape.walled else 2 * GRAZE * float(obstacle.shape.depth.min())
     return float(obstacle.shape.width.min()) + 2 * radius - least

@@ -12,7 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block
 from torchdismech.robot.body import Body, concatenated_sizes
 
-__all__ = ["TouchPoints", "longest_side"]
+__all__ = ["TouchPoints"]
 
 MAX_POINTS = 1_000_000  # on all edges, or in all triangles, of a robot
 ROUNDING = 1e-6  # relative, enough for float32: an edge of exactly two spacings is divided into two parts
@@ -36,8 +36,6 @@ class TouchPoints(nn.Module):
     radius : (..., P) radius of the ball about each point [m]: the contact radius of its edge or triangle, or the
         largest one of all that meet at a node.
     nodes, weights : (P, 3) nodes of each point and their weights; unused places have node 0 and weight 0.
-    largest_spacing : upper bound of the distance at rest between neighbouring points on an edge [m]; 0 where no edge
-        touches.
     """
 
     per_robot = ("radius",)
@@ -49,9 +47,7 @@ class TouchPoints(nn.Module):
         super().__init__()
         self.n_nodes = body.n_nodes
         radii, elements, weights = [body.node_contact_radius()], [], []
-        self.largest_spacing = longest_side(body, body.links[touches[body.links].all(axis=1)])
         if spacing is not None:
-            self.largest_spacing = min(self.largest_spacing, spacing)
             links, of_links = _unique_links(
                 body.links, concatenated_sizes(body.edge_contact_radius, body.side_contact_radius())
             )
@@ -170,7 +166,7 @@ class _Between(nn.Module):
         return summed.unflatten(3, (3, 3)).unflatten(2, (k, k)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
 
 
-def longest_side(body: Body, corners: np.ndarray) -> float:
+def _longest_side(body: Body, corners: np.ndarray) -> float:
     """Return the length of the longest edge, or side of triangles, (S, k) at rest [m]; 0 without any."""
     if not len(corners):
         return 0.0
@@ -183,7 +179,7 @@ def _divisions(body: Body, corners: np.ndarray, spacing: float) -> int:
 
     All others are divided likewise.
     """
-    longest = longest_side(body, corners)
+    longest = _longest_side(body, corners)
     divisions = max(1, math.ceil(longest / spacing * (1 - ROUNDING)))
     inside = divisions - 1 if corners.shape[1] == 2 else (divisions - 1) * (divisions - 2) // 2
     if len(corners) * inside > MAX_POINTS:
