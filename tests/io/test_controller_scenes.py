@@ -264,6 +264,8 @@ def test_check_prints_what_is_controlled(write):
         ('target = "target.csv"\n', "", "expected exactly one of target or reference, got none of them"),
         ("smoothing", "smothing", "controller.smothing: unknown key; did you mean 'smoothing'"),
         ("Ki = 5.0", "Ki = -5.0", "controller.Ki: expected greater than or equal to 0"),
+        ("Ki = 5.0", "limit = {}", "controller.limit: expected at least one of stretch, curvature"),
+        ("Ki = 5.0", "elements = {}", "controller.elements: expected at least one of stretch, curvature"),
         (
             'target = "target.csv"',
             'reference = "r.csv"\ntarget_directors = "m1.csv"',
@@ -284,7 +286,7 @@ def test_check_prints_what_is_controlled(write):
             "Ki = 5.0\nelements = {stretch = [9]}",
             "elements: stretch: rod edges: expected indices 0 to 5 or a mask (6,), at least one; got [9]",
         ),
-        ("Ki = 5.0", "Ki = 5.0\nactuators = {}", "controller: PI: actuators: expected elements by field, got none"),
+        ("Ki = 5.0", "Ki = 5.0\nactuators = {}", "controller.actuators: expected at least one of stretch"),
         ("target.csv", "none.csv", "controller.target: no such file"),
         ("Ki = 5.0", "Ki = 5.0\nlimit = {stretch = 0.95}", "limit: stretch: 0.95 leaves 0.05 of the rest lengths"),
     ],

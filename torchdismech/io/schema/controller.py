@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from torchdismech.io.schema.base import (
     PER_ROBOT,
     FileName,
+    FilledTable,
     FunctionName,
     Index,
     NotNegative,
@@ -23,7 +24,7 @@ __all__ = ["Controller"]
 Elements = Annotated[list[Index], Field(min_length=1)]
 
 
-class ByField(Table):
+class ByField(FilledTable):
     """A number for each kind of strain; curvature stands for kappa1 and kappa2."""
 
     stretch: NotNegative | None = Field(default=None, description="of rod edges [1]")
@@ -34,7 +35,7 @@ class ByField(Table):
     hinge_angle: NotNegative | None = Field(default=None, description="of hinges [rad]")
 
 
-class ElementsByField(Table):
+class ElementsByField(FilledTable):
     """Indices for each kind of strain."""
 
     stretch: Elements | None = Field(default=None, description="indices of rod edges")
