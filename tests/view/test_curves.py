@@ -6,8 +6,9 @@ import torch
 from typer.testing import CliRunner
 
 from tests.view.runs import run_of, twisting
-from torchdismech import InputError, Trajectory
+from torchdismech import InputError, Trajectory, rollout
 from torchdismech.cli import app
+from torchdismech.rigid import Radau, RigidChain
 from torchdismech.view import draw_curves
 
 pytest.importorskip("matplotlib")
@@ -30,12 +31,14 @@ def test_energies_and_their_sum_are_drawn(tmp_path):
 
 
 def test_the_sum_is_all_where_gravity_has_an_energy(tmp_path):
-    """Call the sum so, as of chains of rigid elements."""
-    run = Trajectory.load(run_of(tmp_path))
-    run.energies = {**run.energies, "gravity": run.energies["kinetic"]}
-    (plot,) = draw_curves(run, 2).axes
-    labels = [line.get_label() for line in plot.get_lines()]
-    assert labels[-1] == "sum"
+    """Call the sum so of chains of rigid elements, and not of rods that touch something called gravity."""
+    chain = RigidChain([0.1, 0.1], [1.0, 1.0], [0.05, 0.05], [1e-3, 1e-3], [1.0])
+    run = rollout(chain, chain.initial_state(), Radau(1e-3), 2)
+    rods = Trajectory.load(run_of(tmp_path))
+    rods.energies = {**rods.energies, "gravity": rods.energies["kinetic"]}
+    for shown, name in ((run, "sum"), (rods, "sum (without loads)")):
+        (plot,) = draw_curves(shown).axes
+        assert plot.get_lines()[-1].get_label() == name
 
 
 def test_strains_have_units_and_those_that_are_zero_are_left_out():

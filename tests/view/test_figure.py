@@ -51,6 +51,10 @@ def test_planar_motion_is_drawn_in_its_plane():
     np.testing.assert_allclose(np.column_stack(path.get_data()), expected[:, [0, 2]])
     drawn = lines_with(shapes, 9)  # three edges, each with two ends and a lifted pen
     assert len(drawn) == 3  # the first, the middle and the last frame
+    (single,) = lines_with(draw_trajectory(trajectory, robot=1, snapshots=1).axes[0], 9)
+    np.testing.assert_array_equal(single.get_xdata(), drawn[-1].get_xdata())  # the last
+    with pytest.raises(InputError, match="snapshots: expected a whole number from 1 up, got 0"):
+        draw_trajectory(trajectory, snapshots=0)
     assert (displacement.get_xlabel(), displacement.get_ylabel()) == ("time [s]", "displacement [mm]")
     assert displacement.get_xlim() == (0, 2)
     assert any(axes.get_ylabel() == "time [s]" for axes in figure.axes), "no colour bar of time"

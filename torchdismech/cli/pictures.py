@@ -25,7 +25,8 @@ def plot(
     robot: Annotated[int, typer.Option(help="The robot of the batch.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The picture; by default run.png beside the file.")] = None,
     snapshots: Annotated[
-        int | None, typer.Option(min=1, help="How many shapes are drawn; by default 9, with shells 4.")
+        int | None,
+        typer.Option(min=1, help="How many shapes are drawn, the last among them; by default 9, with shells 4."),
     ] = None,
     energies: Annotated[bool, typer.Option("--energies", help="Draw the energies over time instead.")] = False,
     contact: Annotated[

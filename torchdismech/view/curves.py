@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from torchdismech.errors import InputError, truth
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
 from torchdismech.trajectory.structure import unit_of_strain
 from torchdismech.view.figure import index_of, require_matplotlib, title_of, write_figure
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_curves", "save_curves"]
 
-SUMS = ("sum (without loads)", "sum")  # names of the energies' sum; the second where gravity is among them
+SUMS = ("sum (without loads)", "sum")  # names of the sum of energies: of rods and shells, and of other robots
 STILL = 1e-12  # strains up to this number, in any unit, count as zero
 TALLEST = 6  # panels one above the other; more stand side by side
 COUNTS = ("active", "sticking", "sliding")  # names in `Trajectory.contact` of numbers of contacts
@@ -96,7 +97,7 @@ def _energies(trajectory: Trajectory, robot: int) -> dict[str, np.ndarray]:
     curves = _of_robot(trajectory.energies, robot)
     if not curves:
         raise InputError("--energies: the run has none")
-    return curves | {SUMS["gravity" in curves]: np.sum(list(curves.values()), axis=0)}
+    return curves | {SUMS[not isinstance(trajectory.state, State)]: np.sum(list(curves.values()), axis=0)}
 
 
 def _strains(trajectory: Trajectory, robot: int) -> tuple[list[tuple[str, dict[str, np.ndarray]]], list[str]]:

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind
 from torchdismech.io.outputs import begins_with, refuse_no_place, replacing
 from torchdismech.view.gltf import write_glb
 from torchdismech.view.scenery import Scenery, with_bar
@@ -37,7 +37,7 @@ def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> N
     refuse_other_kind(
         "save_export: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
     )
-    path = Path(path)
+    path = path_of(path, "save_export")
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
         raise InputError(f"--out {path}: expected a name that ends in .glb, .usda, .usdc or .pvd (a series of .vtu)")

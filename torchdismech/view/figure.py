@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, path_of, whole_number
 from torchdismech.geometry.surface import find_surface
 from torchdismech.io.outputs import PICTURES
 from torchdismech.trajectory import Trajectory
@@ -59,7 +59,7 @@ def pictured(
 
 def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
     """Write what `drawn` returns to a file, whose ending says the format."""
-    path = Path(path)
+    path = path_of(path, "picture")
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
     ending = path.suffix.lower()
@@ -90,7 +90,7 @@ def draw_trajectory(
     ----------
     robot : which robot of the batch.
     node : whose path is drawn; -1 is the last.
-    snapshots : number of shapes, evenly in time; by default 9, or 4 of a robot with shells.
+    snapshots : number of shapes, evenly in time, the last one among them; by default 9, or 4 of a robot with shells.
 
     Raises
     ------
@@ -102,6 +102,8 @@ def draw_trajectory(
 
     batch, nodes = trajectory.positions.shape[1:3]
     robot, node = index_of(robot, batch, "robot"), index_of(node, nodes, "node")
+    if snapshots is not None:
+        snapshots = whole_number(snapshots, "snapshots")
     figure = Figure(figsize=(12, 5.2), layout="constrained")
     paths = trajectory.positions.detach().cpu().numpy()  # (T, B, N, 3)
     shapes = paths[:, robot]
@@ -196,7 +198,7 @@ def _draw_shapes(
     from matplotlib.colors import Normalize
 
     times = trajectory.time.cpu().numpy()
-    shown = np.unique(np.linspace(0, len(times) - 1, snapshots).round().astype(int))
+    shown = np.unique(np.linspace(0, len(times) - 1, max(snapshots, 2)).round().astype(int))[-snapshots:]
     colour_of_time = ScalarMappable(Normalize(times[0], times[-1]), matplotlib.colormaps["viridis"])
     plot.plot(*(shapes[:, node, k] for k in axes), color="#bb5566", lw=1, ls="--", label=f"path of node {node}")
     for frame in shown:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -57,7 +57,7 @@ def save_movie(
     refuse_other_kind(
         "save_movie: scenery", scenery, Scenery, "what is shown of a run, view.scenery.Scenery(trajectory)"
     )
-    path = Path(path)
+    path = path_of(path, "save_movie")
     write = _writer(path, fps, size)
     for name, angle in (("azimuth", azimuth), ("elevation", elevation)):
         if angle is not None and not math.isfinite(angle):
