@@ -22,6 +22,7 @@ __all__ = [
     "any_of",
     "listed",
     "name_in_files",
+    "path_of",
     "real_number",
     "refuse_one_alone",
     "refuse_other_dtype",
@@ -100,6 +101,13 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(refusal) from error
+
+
+def path_of(given: object, what: str) -> Path:
+    """Return the path of a file, given as text or as a path; refuse anything else, such as None."""
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"{what}: expected the path of a file, got {shown(given)}")
+    return Path(given)
 
 
 def truth(given: object, where: str) -> bool:

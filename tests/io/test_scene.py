@@ -1,7 +1,9 @@
 """Scenes: what a file says is what the robot and the integrator do."""
 
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -137,6 +139,24 @@ def test_overrides_of_what_is_not_there_are_refused(load, key, problem):
     """Name the key of an override that reaches nothing, and what there is."""
     with pytest.raises(InputError, match=rf"scene.toml: {key}: {problem}$"):
         load(MASSES, overrides={key: 0.3})
+
+
+def test_overrides_are_numbers_and_lists_of_any_kind(load):
+    """Take numbers and arrays of NumPy and torch as those of TOML; refuse what is none, and lost gradients."""
+    values = {"rod.youngs": np.float32(2e6), "batch.size": np.int64(3), "environment.gravity": torch.ones(3)}
+    scene = load(ROBOT + ROD + CLAMP + GRAVITY + SIMULATION, overrides=values)
+    assert json.dumps(scene.tables["rod"]) and scene.document.rod[0].youngs == 2e6 and scene.batch == 3
+    assert scene.document.environment.gravity == [1.0, 1.0, 1.0]
+    for overrides, message in (
+        ({"rod.youngs": torch.ones((), requires_grad=True)}, "overrides: rod.youngs: got a tensor that requires grad"),
+        ({1: 2}, "overrides: expected dotted keys"),
+        ([("batch.size", 8)], "overrides: expected values by dotted key, .* got list"),
+    ):
+        with pytest.raises(InputError, match=message):
+            load(GOOD, overrides=overrides)
+    for steps in (2.5, "7", True, 0):
+        with pytest.raises(InputError, match="steps: expected a whole number from 1 up"):
+            load(GOOD, steps=steps)
 
 
 def test_static_scene_ends_in_equilibrium(load):

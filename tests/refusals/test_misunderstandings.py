@@ -3,6 +3,7 @@
 import math
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,21 +11,27 @@ from tests.rods import rod_through
 from torchdismech import (
     Circle,
     Control,
+    Geometry,
     ImplicitEuler,
     InputError,
     Material,
     Newmark,
     RobotBuilder,
     Static,
+    Trajectory,
     control,
+    read_mesh,
     rollout,
     straight,
+    write_dismech,
 )
 from torchdismech.actuation import AtNodes, Fixed, OnEdges, Tendons
 from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.contact.obstacles.mesh import Mesh
 from torchdismech.elastic import LinearElastic
 from torchdismech.errors import FailureWarning
 from torchdismech.forces import Force, Gravity, PointForce, Thrust
+from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau
 from torchdismech.view.export import save_export
 from torchdismech.view.movie import save_movie
@@ -51,6 +58,14 @@ def curvatures():
 
 
 MISUNDERSTOOD = {
+    "no file to read": (lambda: read_mesh(None), "read_mesh: expected the path of a file, got None"),
+    "no file of a mesh": (lambda: Mesh.from_file(None), "Mesh.from_file: expected the path of a file, got None"),
+    "no file to load": (lambda: Trajectory.load(3), "Trajectory.load: expected the path of a file, got 3"),
+    "no scene": (lambda: load_scene(None), "load_scene: expected the path of a file, got None"),
+    "no folder to write to": (
+        lambda: write_dismech("nowhere/rod.txt", Geometry(np.zeros((2, 3)), np.array([[0, 1]]), np.zeros((0, 3), int))),
+        "nowhere/rod.txt: cannot be written: No such file",
+    ),
     "class for an integrator": (
         lambda: run(ImplicitEuler),
         "integrator: .* got the class ImplicitEuler itself",

@@ -61,6 +61,8 @@ def test_frames_that_cannot_be_saved_are_refused(tmp_path):
     run = Trajectory.load(tmp_path / "run.h5")
     with pytest.raises(InputError, match="Trajectory.frames: index: expected a slice, such as .*, got int"):
         run.frames(1)
+    with pytest.raises(InputError, match=r"frames: index: expected frames in their order, got slice\(None, None, -1\)"):
+        run.frames(slice(None, None, -1))
     with pytest.raises(InputError, match="none.h5: this trajectory has no frames; there is nothing to save"):
         run.frames(slice(2, 4)).save(tmp_path / "none.h5")
 

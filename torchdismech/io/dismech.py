@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchdismech.errors import InputError, shown
+from torchdismech.errors import InputError, path_of, shown
 from torchdismech.geometry.checks import check_nodes, edge_problems
 from torchdismech.geometry.mesh_checks import triangle_problems
 
@@ -71,7 +71,7 @@ def read_dismech(path: str | Path) -> Geometry:
         without length, a triangle that names a node twice, is given twice or has no area, an empty file, a file
         without nodes or without edges and triangles.
     """
-    path = Path(path)
+    path = path_of(path, "read_dismech")
     sections = _sections(path, _text(path))
     if not sections:
         raise InputError(f"{path}: the file is empty; expected sections {KNOWN_HEADERS}")
@@ -94,7 +94,11 @@ def write_dismech(path: str | Path, geometry: Geometry) -> None:
     for name, table in sections.items():
         if len(table):
             lines += [f"*{name}", *(", ".join(map(str, row)) for row in table.tolist())]
-    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = path_of(path, "write_dismech")
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _text(path: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, real_number, shown, warn
+from torchdismech.errors import InputError, path_of, real_number, shown, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh, check_triangles
 from torchdismech.io.dismech import NUMBER, Geometry
@@ -52,7 +52,7 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
         same place in a format that does not have to repeat them, or apart by noise alone in one that does: the shell
         would be cut there; or the scale is not above 0.
     """
-    path = Path(path)
+    path = path_of(path, "read_mesh")
     suffix = path.suffix.lower()
     expected = "a finite number above 0"
     scale = real_number(scale, f"{path}: scale", expected)
@@ -107,7 +107,7 @@ def write_mesh(path: str | Path, nodes: np.ndarray, triangles: np.ndarray) -> No
     """
     import trimesh
 
-    path = Path(path)
+    path = path_of(path, "write_mesh")
     _check_suffix(path, WRITE_SUFFIXES)
     check_mesh(nodes, triangles, where=f"write_mesh({path.name})")
     suffix = path.suffix.lower()

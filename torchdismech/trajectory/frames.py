@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind
 from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.robot.state import State
 from torchdismech.trajectory.owner import OwnerMark
@@ -187,7 +187,7 @@ class Trajectory:
             There are no frames, the file cannot be written, an existing file is no trajectory, another writer holds it,
             or the name has the ending of another format, such as .csv or .png: trajectories are HDF5.
         """
-        path = Path(path)
+        path = path_of(path, "Trajectory.save")
         if not len(self.time):
             raise InputError(f"{path}: this trajectory has no frames; there is nothing to save")
         if path.is_file() and not is_trajectory(path):
@@ -215,7 +215,7 @@ class Trajectory:
         InputError
             The file is missing, no trajectory, damaged or was changed.
         """
-        return cls(**read(Path(path)))
+        return cls(**read(path_of(path, "Trajectory.load")))
 
     def resumable(self) -> Trajectory:
         """Return the trajectory up to its last full state, as a killed run may have stored one row more."""
@@ -226,6 +226,8 @@ class Trajectory:
         refuse_other_kind(
             "Trajectory.frames: index", index, slice, "a slice, such as slice(0, 10) or slice(None, None, 2)"
         )
+        if (index.step or 1) < 0:
+            raise InputError(f"Trajectory.frames: index: expected frames in their order, got {index}")
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
         kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(self, **kept)

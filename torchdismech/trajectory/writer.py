@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, path_of
 from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.trajectory.frames import Frame, Recorder, Trajectory
 from torchdismech.trajectory.owner import OwnerMark, writable
@@ -41,7 +41,7 @@ class TrajectoryWriter:
         resume: Trajectory | None = None,
         mark: OwnerMark | None = None,
     ):
-        self.path = writable(Path(path))
+        self.path = writable(path_of(path, "TrajectoryWriter"))
         self.randomized = dict(randomized or {})
         self.attributes = dict(attributes or {})
         self.resume = resume

@@ -12,7 +12,7 @@ from torchdismech.contact.obstacles.directions import identity, outer_square, po
 from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.walls import through_walls
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, path_of
 from torchdismech.geometry.checks import Elements, refuse_trained_shape
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
@@ -78,7 +78,7 @@ class Mesh(Shape):
         InputError
             The file cannot be read, or its surface is refused (see the class); the message names the file.
         """
-        vertices, triangles = _loaded(Path(path))
+        vertices, triangles = _loaded(path_of(path, "Mesh.from_file"))
         return cls(vertices, triangles, where=str(path))
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,7 +7,10 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from torchdismech.errors import shown
+import numpy as np
+from torch import Tensor
+
+from torchdismech.errors import refuse_other_kind, refuse_trained, shown
 from torchdismech.io.scene.refusals import SceneError
 from torchdismech.io.schema.scene import Document
 
@@ -22,6 +25,10 @@ def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
 
     Refused are names of places that there are not; the value itself is checked later, with the tables.
     """
+    refuse_other_kind("load_scene: overrides", key, str, 'dotted keys, such as "batch.size"')
+    refuse_trained(value, f"load_scene: overrides: {key}")
+    if isinstance(value, np.ndarray | np.generic | Tensor):
+        value = value.tolist()
     parts = _as_written(path, tables, key)
     inside: Any = tables
     for k, part in enumerate(parts):

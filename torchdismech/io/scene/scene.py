@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
-from torchdismech.errors import InputError, truth
+from torchdismech.errors import InputError, path_of, refuse_other_kind, truth, whole_number
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import SteppingMethod
@@ -199,9 +199,9 @@ def load_scene(
 
     Parameters
     ----------
-    overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}. One of several tables
-        of a name is named by its number, counted from 0, as in {"mass.1.add": 0.2}; the number of a table that stands
-        alone may be left out.
+    overrides : values by dotted key that take the place of the file's, such as {"batch.size": 8}; numbers and arrays
+        of NumPy and torch are lists and numbers. One of several tables of a name is named by its number, counted from
+        0, as in {"mass.1.add": 0.2}; the number of a table that stands alone may be left out.
     steps : number of steps in place of simulation.duration.
     insist : accept a run that would take more than a month, or more memory than is free.
 
@@ -212,12 +212,14 @@ def load_scene(
     InputError
         A fault in a file that the scene names, by line.
     """
-    path, insist = Path(path), truth(insist, "load_scene: insist")
+    path, insist = path_of(path, "load_scene"), truth(insist, "load_scene: insist")
+    overrides = {} if overrides is None else overrides
+    refuse_other_kind("load_scene: overrides", overrides, Mapping, 'values by dotted key, such as {"batch.size": 8}')
     text, tables = _parsed(path)
-    for key, value in (overrides or {}).items():
+    for key, value in overrides.items():
         put(path, tables, key, value)
     if steps is not None:
-        _set_steps(path, tables.get("simulation"), steps)
+        _set_steps(path, tables.get("simulation"), whole_number(steps, "load_scene: steps"))
     try:
         document = schema.Document.model_validate(tables)
     except ValidationError as error:
@@ -243,7 +245,7 @@ def load_scene(
         randomized=randomized,
         whole=size,
         robots=range(size),
-        overridden=frozenset(overrides or {}),
+        overridden=frozenset(overrides),
     )
     if not insist:
         refuse_endless(path, document, geometry, scene.steps)
