@@ -303,6 +303,12 @@ def test_what_does_not_fit_the_robot_is_refused(folder, changes, message):
         ({"markers": {"points": [{"node": 0, "at": 0.1}]}}, "at: is a place along an edge"),
         ({"drives": {"a": {"sets": "force", "module": "x.py:Net", "offset": 1.0}}}, "offset belongs to a linear map"),
         ({"data": {"path": "beam.npz", "rules": {"order": "repair"}}}, "data.rules.order: only nodes of a chain"),
+        (
+            {"data": {"path": "beam.npz", "rules": {"edge_wander": 0.3}}},
+            "data.rules.edge_wander: only edges of a chain",
+        ),
+        ({"data": {"path": "beam.npz", "rules": {"max_gap": 3}}}, "data.rules.max_gap: is of a chain, or of gripped"),
+        ({"robot": {"gripped": [0], "hysteresis_limit": 2.0}}, "hysteresis_limit: is of strands"),
     ],
 )
 def test_fields_that_would_do_nothing_are_refused(folder, changes, message):

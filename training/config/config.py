@@ -12,6 +12,7 @@ from training.config.fitted import Constant, Term
 from training.config.rod import Robot, Simulation
 from training.config.scene import Drives, Markers, SceneRobot, Start
 from training.config.stages import Loss, Noise, Stage
+from training.data import Rules
 
 __all__ = ["Config", "Logging"]
 
@@ -108,8 +109,13 @@ class Config(Table):
             raise ValueError("simulation: the scene says how steps are taken; change that by robot.overrides")
         elif not self.physics:
             raise ValueError("physics: the network without physics is for chains: leave the scene out")
-        if not self.of_chain and self.data.rules.order == "repair":
+        rules, gripped = self.data.rules, isinstance(self.robot, SceneRobot) and self.robot.gripped
+        if not self.of_chain and rules.order == "repair":
             raise ValueError("data.rules.order: only nodes of a chain are put in order: leave it out")
+        if not self.of_chain and rules.edge_wander != Rules.edge_wander:
+            raise ValueError("data.rules.edge_wander: only edges of a chain are measured: leave it out")
+        if not self.of_chain and not gripped and rules.max_gap != Rules.max_gap:
+            raise ValueError("data.rules.max_gap: is of a chain, or of gripped markers, of which there are none")
         if self.system is None and self.options:
             raise ValueError("options are for a system: leave them out")
         return self

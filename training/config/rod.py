@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.config.base import Gravity, Stiffness, Table
 
@@ -41,6 +41,12 @@ class Robot(Table):
     hysteresis: float = Field(0.0, ge=0, le=1e3)
     hysteresis_limit: float = Field(1.0, gt=1e-6, le=1e6)
     gravity: tuple[Gravity, Gravity, Gravity] = Field((0.0, 0.0, -9.81), strict=False)
+
+    @model_validator(mode="after")
+    def _limit_of_strands(self) -> Robot:
+        if not self.hysteresis and self.hysteresis_limit != type(self).model_fields["hysteresis_limit"].default:
+            raise ValueError("hysteresis_limit: is of strands, which hysteresis gives: set that, or leave it out")
+        return self
 
 
 class Simulation(Table):
