@@ -125,10 +125,8 @@ def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float
 
     The number that a file drives is one that is not given.
     """
-    number = getattr(table, name)
-    if number is None:
-        return DEFAULTS.get(name, 0.0)
-    return scene.numbers.scalar((group.kind, k, name), number)
+    given = getattr(table, name) is not None
+    return scene.numbers.scalar((group.kind, k, name)) if given else DEFAULTS.get(name, 0.0)
 
 
 def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:

@@ -81,12 +81,11 @@ def build_model(
                 normal=_of_robots(scene, ("clamp", k, "normal"), clamp.normal),
             )
     for k, mass in enumerate(document.mass):
-        builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add"), mass.add))
+        builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add")))
     for k, inertia in enumerate(document.inertia):
-        nominal = {"across": inertia.across, "along": inertia.along}
-        drawn = {n: scene.numbers.scalar(("inertia", k, n), x) for n, x in nominal.items() if x is not None}
+        names = ("across",) if inertia.along is None else ("across", "along")
         with naming(scene.path, ("inertia", k)):
-            builder.add_inertia(inertia.edges, **drawn)
+            builder.add_inertia(inertia.edges, **{name: scene.numbers.scalar(("inertia", k, name)) for name in names})
     for force in [*external_forces(scene), *actuators(scene)]:
         builder.add_force(force)
     for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):
@@ -129,5 +128,5 @@ def _of_robots(scene: Scene, key: Key, vector: list[float] | None) -> list[float
     """Return a vector as it is given, or (B, 3), one for each robot, where it is drawn."""
     if vector is None:
         return None
-    drawn = scene.numbers.vector(key, vector)
+    drawn = scene.numbers.vector(key)
     return vector if drawn.dim() == 1 else drawn

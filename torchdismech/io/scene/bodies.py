@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -115,7 +115,7 @@ def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.M
         )
         raise SceneError(scene.path, "membrane", problem)
     names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
-    numbers = [scene.numbers.scalar(("membrane", name), getattr(table, name)) for name in names]
+    numbers = [scene.numbers.scalar(("membrane", name)) for name in names]
     builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
 
 
@@ -129,17 +129,15 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
                     f"expected nodes of two rod edges that meet at the one in the middle, got {[start, middle, end]}"
                 )
                 raise SceneError(scene.path, ("spring", k, "nodes"), problem)
-        stiffnesses = spring.stiffness.model_dump(exclude_none=True)
-        values = {name: scene.numbers.scalar(("spring", k, "stiffness", name), v) for name, v in stiffnesses.items()}
         with naming(scene.path, ("spring", k)):
-            builder.set_spring_stiffness(spring.nodes, **values)
+            builder.set_spring_stiffness(spring.nodes, **scene.numbers.scalars(("spring", k, "stiffness")))
 
 
 def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     """Add the dissipation of [dissipation] to the elastic terms of all rods and shells."""
     table = scene.document.dissipation
-    stiffnesses = {} if table is None else table.model_dump(exclude_none=True)
-    for term, values in _by_term(scene, ("dissipation",), stiffnesses, "relaxation_time of [shell]").items():
+    given = [] if table is None else [*table.model_dump(exclude_none=True)]
+    for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
         numbers = {f"viscous_{name}": tensor_of(value, torch.float64) for name, value in values.items()}
         with naming(scene.path, ("dissipation",)):
             builder.add_dissipation(term, LinearElastic(numbers))
@@ -150,7 +148,7 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
     for k, table in enumerate(scene.document.inelastic):
         key = ("inelastic", k)
         stiffnesses = _by_term(
-            scene, key, table.model_dump(exclude_none=True), "what builder.add_inelastic takes in Python"
+            scene, key, [*table.model_dump(exclude_none=True)], "what builder.add_inelastic takes in Python"
         )
         if len(stiffnesses) != 1:
             names = ", ".join(name for names, _ in STIFFNESSES.values() for name in names)
@@ -166,35 +164,35 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
 def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mapping[str, Any]) -> Inelastic:
     """Return the law of a table [[inelastic]]; in a plastic one the two bending strains yield together."""
     if table.law == "maxwell":
-        return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time"), cast(float, table.relaxation_time)))
-    limit = scene.numbers.scalar((*key, "limit"), cast(float, table.limit))
+        return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time")))
+    limit = scene.numbers.scalar((*key, "limit"))
     if table.law == "dahl":
         return Dahl(stiffness, limit)
     return Plastic(stiffness, limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
 
 
-def _by_term(scene: Scene, key: Key, stiffnesses: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
+def _by_term(scene: Scene, key: Key, given: Sequence[str], instead: str) -> dict[str, dict[str, Any]]:
     """Return the numbers of [dissipation] or [[inelastic]] by elastic term and key; keys of a term not given are 0.
 
     Refused are keys for strains that the robot does not have.
 
     Parameters
     ----------
-    stiffnesses : the keys of the table and their values.
+    given : the keys that the table has.
     instead : what messages recommend where shells have other membrane or bending strains.
     """
     shells, by_term = scene.document.shell, {}
-    if "membrane" in stiffnesses and any(_membrane(shell) == "continuum" for shell in shells):
+    if "membrane" in given and any(_membrane(shell) == "continuum" for shell in shells):
         problem = f'is of shells that stretch as springs; with membrane = "continuum" take {instead}'
         raise SceneError(scene.path, (*key, "membrane"), problem)
-    if "bending" in stiffnesses and any(shell.bending == "midedge" for shell in shells):
+    if "bending" in given and any(shell.bending == "midedge" for shell in shells):
         raise SceneError(scene.path, (*key, "bending"), f'is of hinges; with bending = "midedge" take {instead}')
     for term, (names, kind) in STIFFNESSES.items():
-        present = [name for name in names if name in stiffnesses]
+        present = [name for name in names if name in given]
         if present and not getattr(scene.document, kind):
             raise SceneError(scene.path, (*key, present[0]), f"acts on a {kind}, and the robot has none")
         if present:
-            by_term[term] = {name: scene.numbers.scalar((*key, name), stiffnesses.get(name, 0.0)) for name in names}
+            by_term[term] = {name: scene.numbers.scalar((*key, name)) if name in given else 0.0 for name in names}
     return by_term
 
 
@@ -257,42 +255,24 @@ def refuse_coincident_nodes(scene: Scene) -> None:
 
 def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, Number]]:
     """Return section, material and given stiffnesses of a [[rod]] table."""
-    rod = scene.document.rod[k]
 
-    def number(nominal: float, *name: str) -> Number:
-        return scene.numbers.scalar(("rod", k, *name), nominal)
+    def size(name: str) -> Number:
+        return scene.numbers.scalar(("rod", k, "section", name))
 
-    section: Circle | Rectangle
-    if isinstance(rod.section, schema_robot.Circle):
-        section = Circle(number(rod.section.radius, "section", "radius"))
-    else:
-        width, height = rod.section.width, rod.section.height
-        section = Rectangle(number(width, "section", "width"), number(height, "section", "height"))
-    # without youngs all stiffnesses that act are given, and none of them is derived from this 1.0
-    youngs = 1.0 if rod.youngs is None else number(rod.youngs, "youngs")
-    material = Material(
-        youngs,
-        number(rod.density, "density"),
-        number(rod.poisson, "poisson"),
-        number(rod.relaxation_time, "relaxation_time"),
-    )
-    stiffnesses = rod.stiffness.model_dump(exclude_none=True)
-    return section, material, {name: number(value, "stiffness", name) for name, value in stiffnesses.items()}
+    circle = isinstance(scene.document.rod[k].section, schema_robot.Circle)
+    section = Circle(size("radius")) if circle else Rectangle(size("width"), size("height"))
+    return section, _material(scene, "rod", k), scene.numbers.scalars(("rod", k, "stiffness"))
 
 
 def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, Number]]:
     """Return thickness, material and given stiffnesses of a [[shell]] table."""
-    shell = scene.document.shell[k]
+    thickness = scene.numbers.scalar(("shell", k, "thickness"))
+    return thickness, _material(scene, "shell", k), scene.numbers.scalars(("shell", k, "stiffness"))
 
-    def number(nominal: float, *name: str) -> Number:
-        return scene.numbers.scalar(("shell", k, *name), nominal)
 
-    material = Material(
-        1.0 if shell.youngs is None else number(shell.youngs, "youngs"),  # nothing is derived from 1.0, as for rods
-        number(shell.density, "density"),
-        number(shell.poisson, "poisson"),
-        number(shell.relaxation_time, "relaxation_time"),
-    )
-    stiffnesses = shell.stiffness.model_dump(exclude_none=True)
-    stiffness = {name: number(value, "stiffness", name) for name, value in stiffnesses.items()}
-    return number(shell.thickness, "thickness"), material, stiffness
+def _material(scene: Scene, kind: str, k: int) -> Material:
+    """Return the material of a [[rod]] or [[shell]] table."""
+    names = ("youngs", "density", "poisson", "relaxation_time")
+    youngs, *others = (scene.numbers.scalar((kind, k, name)) for name in names)
+    # without youngs all stiffnesses that act are given, and none of them is derived from this 1.0
+    return Material(1.0 if youngs is None else youngs, *others)

@@ -56,8 +56,8 @@ def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
 
 def contact_radius(scene: Scene, k: int) -> Number | None:
     """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
-    radius = scene.document.rod[k].contact_radius
-    return None if radius is None else scene.numbers.scalar(("rod", k, "contact_radius"), radius)
+    given = scene.document.rod[k].contact_radius is not None
+    return None if not given else scene.numbers.scalar(("rod", k, "contact_radius"))
 
 
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
@@ -76,9 +76,13 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
         )
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
-        height = scene.numbers.scalar((*key, "height"), table.height)
         return Obstacle(
-            HalfSpace(height * up, up), response, friction, name="floor", nodes=table.nodes, rolling=table.rolling
+            HalfSpace(scene.numbers.scalar((*key, "height")) * up, up),
+            response,
+            friction,
+            name="floor",
+            nodes=table.nodes,
+            rolling=table.rolling,
         )
     assert isinstance(table, schema.Obstacle)
     return Obstacle(
@@ -95,7 +99,7 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
 
 def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
     """Return the contact response of a table, and its friction, None for smooth surfaces."""
-    number = partial(_number, scene, key, table)
+    number = partial(_number, scene, key)
     tolerance = None if table.tolerance is None else number("tolerance")
     friction = 0.0 if table.friction is None else number("friction")
     more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
@@ -112,9 +116,9 @@ def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction 
     return potential, None if smooth else Friction(friction, number("slip_velocity"), **more)
 
 
-def _number(scene: Scene, key: Key, table: schema.Law | schema.Obstacle, name: str) -> Number:
+def _number(scene: Scene, key: Key, name: str) -> Number:
     """Return the number `name` of a table, or (B, 1), one for each robot, where it is drawn."""
-    return scene.numbers.scalar((*key, name), getattr(table, name))
+    return scene.numbers.scalar((*key, name))
 
 
 def _smallest_radius(scene: Scene) -> Number:
@@ -126,12 +130,10 @@ def _smallest_radius(scene: Scene) -> Number:
         if radius is not None:
             radii.append(radius)
         elif isinstance(rod.section, Circle):
-            radii.append(numbers.scalar(("rod", k, "section", "radius"), rod.section.radius))
+            radii.append(numbers.scalar(("rod", k, "section", "radius")))
         else:
-            sides = {"width": rod.section.width, "height": rod.section.height}
-            radii += [0.5 * numbers.scalar(("rod", k, "section", name), side) for name, side in sides.items()]
-    for k, shell in enumerate(scene.document.shell):
-        radii.append(0.5 * numbers.scalar(("shell", k, "thickness"), shell.thickness))
+            radii += [0.5 * numbers.scalar(("rod", k, "section", side)) for side in ("width", "height")]
+    radii += [0.5 * numbers.scalar(("shell", k, "thickness")) for k in range(len(scene.document.shell))]
     smallest = radii[0]
     for radius in radii[1:]:
         smallest = torch.minimum(*(tensor_of(r, torch.float64) for r in (smallest, radius)))
@@ -140,9 +142,9 @@ def _smallest_radius(scene: Scene) -> Number:
 
 def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
     def vector(name: str) -> Tensor:
-        return scene.numbers.vector((*key, name), getattr(table, name))
+        return scene.numbers.vector((*key, name))
 
-    number = partial(_number, scene, key, table)
+    number = partial(_number, scene, key)
     if isinstance(table, schema.Plane):
         return HalfSpace(vector("point"), vector("normal"))
     if isinstance(table, schema.Ball):
@@ -160,7 +162,7 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
 
 def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
     if table.velocity is not None:
-        return Path.uniform(scene.numbers.vector((*key, "velocity"), table.velocity), FOREVER)
+        return Path.uniform(scene.numbers.vector((*key, "velocity")), FOREVER)
     if table.path is None:
         return None
     rows = table_over_time(scene, (*key, "path"), table.path, {3: "displacement x y z"})

@@ -70,8 +70,8 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
 
 def _vector(scene: Scene, like: State, name: str) -> Tensor:
     """Return the vector `name` of [initial], (3,), or (B, 3) where it is drawn; zero where it is not given."""
-    vector = getattr(scene.document.initial, name)
-    return scene.numbers.vector((KEY, name), [0.0, 0.0, 0.0] if vector is None else vector).to(like.q)
+    given = getattr(scene.document.initial, name) is not None
+    return scene.numbers.vector((KEY, name)).to(like.q) if given else like.q.new_zeros(3)
 
 
 # ---- where -------------------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
 
 def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
     """Return whether the vector `name` of [initial] is given and has components along some axes."""
-    vector = getattr(scene.document.initial, name)
-    return vector is not None and bool((scene.numbers.vector((KEY, name), vector)[..., axes] != 0).any())
+    given = getattr(scene.document.initial, name) is not None
+    return given and bool((scene.numbers.vector((KEY, name))[..., axes] != 0).any())
 
 
 def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:

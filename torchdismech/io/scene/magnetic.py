@@ -61,7 +61,7 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
     for k, table in enumerate(tables):
         index = np.flatnonzero(table_of == k)
         if table.magnetisation is not None:
-            magnetisation = scene.numbers.vector((kind, k, "magnetisation"), table.magnetisation).unsqueeze(-2)
+            magnetisation = scene.numbers.vector((kind, k, "magnetisation")).unsqueeze(-2)
             parts.append((index, magnetisation))
         elif table.magnetisation_file is not None:
             with reading(scene.path, (kind, k, "magnetisation_file"), table.magnetisation_file) as path:
@@ -79,30 +79,27 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
 def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
     numbers = scene.numbers
     if table.constant is not None:
-        return magnetics.Constant(numbers.vector(("magnetic", "constant"), table.constant))
+        return magnetics.Constant(numbers.vector(("magnetic", "constant")))
     if table.rotating is not None:
         amplitude, frequency, phase = (
-            numbers.scalar(("magnetic", "rotating", name), getattr(table.rotating, name))
-            for name in ("amplitude", "frequency", "phase")
+            numbers.scalar(("magnetic", "rotating", name)) for name in ("amplitude", "frequency", "phase")
         )
         first, second = (
             torch.eye(3, dtype=torch.float64, device="cpu")["xyz".index(axis)] for axis in table.rotating.plane
         )
         return magnetics.Rotating(amplitude, frequency, first, second, phase)
 
-    def vector(name: str, key: str) -> Tensor:
-        return numbers.vector(("magnetic", name, key), getattr(getattr(table, name), key))
-
     if table.gradient is not None:
-        return magnetics.Gradient(vector("gradient", "value"), table.gradient.gradient, vector("gradient", "center"))
+        value, center = (numbers.vector(("magnetic", "gradient", name)) for name in ("value", "center"))
+        return magnetics.Gradient(value, table.gradient.gradient, center)
     if table.dipole is not None and table.dipole.file is not None:
         rows = table_over_time(scene, "magnetic.dipole.file", table.dipole.file, {6: "x, y, z, moment x, y, z"})
         return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
     if table.dipole is not None:
-        return magnetics.Dipole(vector("dipole", "moment"), vector("dipole", "center"))
+        return magnetics.Dipole(*(numbers.vector(("magnetic", "dipole", name)) for name in ("moment", "center")))
     assert table.file is not None
     rows = table_over_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
-    scale = numbers.scalar(("magnetic", "scale"), table.scale)
+    scale = numbers.scalar(("magnetic", "scale"))
     values = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
     return magnetics.Table(rows.times, values)
 

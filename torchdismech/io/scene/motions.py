@@ -85,7 +85,7 @@ def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[T
             node_motions.append(motion)
             owner.append(k)
         if move.edges is not None and move.twist_rate is not None:
-            rate = scene.numbers.scalar(("move", k, "twist_rate"), move.twist_rate)
+            rate = scene.numbers.scalar(("move", k, "twist_rate"))
             edge_motions.append(Twisting(move.edges, move.start, move.stop, rate))
     return node_motions, edge_motions
 
@@ -94,10 +94,10 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
     assert move.nodes is not None
     key: Key = ("move", k)
     if move.velocity is not None:
-        velocity = scene.numbers.vector((*key, "velocity"), move.velocity)
+        velocity = scene.numbers.vector((*key, "velocity"))
         return Translation(move.nodes, move.start, move.stop, velocity)
     if move.rotation is not None:
-        rate = scene.numbers.scalar((*key, "rotation", "rate"), move.rotation.rate)
+        rate = scene.numbers.scalar((*key, "rotation", "rate"))
         axis, center = (
             torch.tensor(v, dtype=torch.float64, device="cpu") for v in (move.rotation.axis, move.rotation.center)
         )
@@ -203,7 +203,7 @@ def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -
 def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
     """Return the axes (0, 1, 2) along which a [[move]] may move its nodes."""
     if move.velocity is not None:
-        velocity = scene.numbers.vector(("move", k, "velocity"), move.velocity)
+        velocity = scene.numbers.vector(("move", k, "velocity"))
         return [axis for axis in range(3) if (velocity[..., axis] != 0).any()]
     if move.rotation is not None:
         direction = np.array(move.rotation.axis) / np.linalg.norm(move.rotation.axis)

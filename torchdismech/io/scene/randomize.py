@@ -36,28 +36,40 @@ WHY_NOT = {
 
 
 class Numbers:
-    """The numbers of a scene that may differ from robot to robot, by their keys in the tables.
+    """The numbers of a scene by their keys in its tables, such as ("rod", 0, "youngs"); some differ between robots.
 
     Parameters
     ----------
+    document : the tables.
     drawn : (B,) for each key that is randomised.
     """
 
-    def __init__(self, drawn: Mapping[Key, np.ndarray]):
-        self._drawn = drawn
+    def __init__(self, document: Document, drawn: Mapping[Key, np.ndarray]):
+        self._document, self._drawn = document, drawn
 
-    def scalar(self, key: Key, nominal: float) -> float | torch.Tensor:
-        """Return the number `nominal` of the scene, or (B, 1) where it is drawn."""
-        return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else nominal
+    def scalar(self, key: Key) -> float | torch.Tensor:
+        """Return a number that is given, or (B, 1) where it is drawn."""
+        return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else self._nominal(key)
+
+    def scalars(self, key: Key) -> dict[str, float | torch.Tensor]:
+        """Return by name the numbers that are given in a table that has nothing else."""
+        return {name: self.scalar((*key, name)) for name in self._nominal(key).model_dump(exclude_none=True)}
+
+    def vector(self, key: Key) -> torch.Tensor:
+        """Return a vector that is given, (3,), or (B, 3) where a component is drawn."""
+        parts = [self._drawn.get((*key, k), number) for k, number in enumerate(self._nominal(key))]
+        return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
 
     def rows(self, rows: slice) -> Numbers:
         """Return the numbers of the robots `rows` alone."""
-        return Numbers({key: values[rows] for key, values in self._drawn.items()})
+        return Numbers(self._document, {key: values[rows] for key, values in self._drawn.items()})
 
-    def vector(self, key: Key, nominal: list[float]) -> torch.Tensor:
-        """Return the vector `nominal` of the scene, (3,), or (B, 3) where a component is drawn."""
-        parts = [self._drawn.get((*key, k), number) for k, number in enumerate(nominal)]
-        return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
+    def _nominal(self, key: Key) -> Any:
+        """Return what the tables have under a key."""
+        value: Any = self._document
+        for part in key:
+            value = value[part] if isinstance(part, int) else getattr(value, part)
+        return value
 
 
 def draw(
@@ -91,7 +103,7 @@ def draw(
         values = _accepted(path, where, key, samples, raw)
         by_key[key] = values
         by_name[name] = torch.from_numpy(values)
-    return Numbers(by_key), by_name
+    return Numbers(document, by_key), by_name
 
 
 # ---- names -------------------------------------------------------------------------------------------------------
