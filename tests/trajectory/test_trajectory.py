@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.constant_curvature.arms import paper_arm
 from tests.trajectory.writers import (
     BATCH,
     EDGES,
@@ -21,7 +22,10 @@ from tests.trajectory.writers import (
     frame_with,
     written,
 )
+from torchdismech import rollout
+from torchdismech.constant_curvature import ArmIntegrator
 from torchdismech.errors import InputError
+from torchdismech.rigid import Radau, RigidChain
 from torchdismech.robot.state import State, tensor_fields
 from torchdismech.trajectory import Recorder, Trajectory, TrajectoryWriter
 
@@ -161,6 +165,19 @@ def test_file_has_the_documented_datasets(tmp_path):
         assert file.attrs["scene"] == "[robot]" and file.attrs["dtype"] == "float64"
         assert {"version", "units"} <= set(file.attrs)
         assert (file["positions"][2] == 20).all()
+
+
+def test_units_are_those_of_the_kind_of_robot(tmp_path):
+    """Store angles of a chain in rad, and elongations of an arm in m."""
+    chain = RigidChain.cylinder(2, length=1.2, diameter=6e-3, density=2710.0, youngs=1e10, viscosity=1e9)
+    arm, names = paper_arm(), ("twist", "state/q", "state/backup/velocity", "newton/residual")
+    for robot, method, units in (
+        (chain, Radau(1e-3), ["rad", "rad", "rad/s", "rad"]),
+        (arm, ArmIntegrator(1e-3), ["m", "m", "m/s", "N"]),
+    ):
+        rollout(robot, robot.initial_state(), method, 1).save(tmp_path / "run.h5")
+        with h5py.File(tmp_path / "run.h5") as file:
+            assert [file[name].attrs["units"] for name in names] == units
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -34,67 +34,45 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
-# T rows, B robots, N nodes, A framed edges (or joints of a chain, or chambers of an arm), n dofs, S springs, M internal
-# variables, C contacts of an arm, E rod edges, F triangles
-SHAPES: dict[str, tuple[str | int, ...]] = {
-    "time": ("T",),
-    "step": ("T",),
-    "positions": ("T", "B", "N", 3),
-    "velocities": ("T", "B", "N", 3),
-    "twist": ("T", "B", "A"),
-    "newton/iterations": ("T", "B"),
-    "newton/iterations_max": ("T", "B"),
-    "newton/residual": ("T", "B"),
-    "newton/status": ("T", "B"),
-    "state/q": ("B", "n"),
-    "state/velocity": ("B", "n"),
-    "state/acceleration": ("B", "n"),
-    "state/director": ("B", "A", 3),
-    "state/tangent": ("B", "A", 3),
-    "state/reference_twist": ("B", "S"),
-    "state/internal": ("B", "M"),
-    "state/impulses": ("B", "C", 3),
-    "state/positions": ("B", "N", 3),
-    "state/node_velocities": ("B", "N", 3),
-    "state/time": ("B",),
-    "state/previous_step": ("B", "n"),
-    "state/previous_velocity": ("B", "n"),
-    "state/step_length": ("B",),
-    "state/reached_velocity": ("B", "n"),
-    "topology/rod_edges": ("E", 2),
-    "topology/triangles": ("F", 3),
+# shapes and units of datasets, for T rows, B robots, N nodes, A framed edges (or joints of a chain, or chambers of an
+# arm), n dofs, S springs, M internal variables, C contacts of an arm, E rod edges, F triangles
+DESCRIBED: dict[str, tuple[tuple[str | int, ...], str | None]] = {
+    "time": (("T",), "s"),
+    "step": (("T",), "1"),
+    "positions": (("T", "B", "N", 3), "m"),
+    "velocities": (("T", "B", "N", 3), "m/s"),
+    "twist": (("T", "B", "A"), "rad"),
+    "newton/iterations": (("T", "B"), "1"),
+    "newton/iterations_max": (("T", "B"), "1"),
+    "newton/residual": (("T", "B"), "N"),
+    "newton/status": (("T", "B"), "value of torchdismech.Status: 0 is converged"),
+    "contact/active": (("T", "B"), "1"),
+    "contact/sticking": (("T", "B"), "1"),
+    "contact/sliding": (("T", "B"), "1"),
+    "contact/penetration": (("T", "B"), "m"),
+    "contact/node_force": (("T", "B", "N", 3), "N"),
+    "state/q": (("B", "n"), "m, rad"),
+    "state/velocity": (("B", "n"), "m/s, rad/s"),
+    "state/acceleration": (("B", "n"), "m/s^2, rad/s^2"),
+    "state/director": (("B", "A", 3), "1"),
+    "state/tangent": (("B", "A", 3), "1"),
+    "state/reference_twist": (("B", "S"), "rad"),
+    "state/internal": (("B", "M"), "as the laws of the materials have it"),
+    "state/impulses": (("B", "C", 3), "N s"),
+    "state/positions": (("B", "N", 3), "m"),
+    "state/node_velocities": (("B", "N", 3), "m/s"),
+    "state/time": (("B",), "s"),
+    "state/previous_step": (("B", "n"), "m, rad"),
+    "state/previous_velocity": (("B", "n"), "m/s, rad/s"),
+    "state/step_length": (("B",), "s"),
+    "state/reached_velocity": (("B", "n"), "m/s, rad/s"),
+    "topology/rod_edges": (("E", 2), None),
+    "topology/triangles": (("F", 3), None),
 }
-UNITS = {
-    "step": "1",
-    "time": "s",
-    "positions": "m",
-    "velocities": "m/s",
-    "twist": "rad",
-    "newton/iterations": "1",
-    "newton/iterations_max": "1",
-    "newton/residual": "N",
-    "newton/status": "value of torchdismech.Status: 0 is converged",
-    "contact/active": "1",
-    "contact/sticking": "1",
-    "contact/sliding": "1",
-    "contact/penetration": "m",
-    "contact/node_force": "N",
-    "state/q": "m, rad",
-    "state/velocity": "m/s, rad/s",
-    "state/acceleration": "m/s^2, rad/s^2",
-    "state/director": "1",
-    "state/tangent": "1",
-    "state/reference_twist": "rad",
-    "state/internal": "as the laws of the materials have it",
-    "state/impulses": "N s",
-    "state/positions": "m",
-    "state/node_velocities": "m/s",
-    "state/time": "s",
-    "state/previous_step": "m, rad",
-    "state/previous_velocity": "m/s, rad/s",
-    "state/step_length": "s",
-    "state/reached_velocity": "m/s, rad/s",
-}
+SHAPES = {name: shape for name, (shape, _) in DESCRIBED.items()}
+# units where a state is of a chain of rigid elements, or of an arm
+OF_CHAINS = {"newton/residual": "rad", "state/q": "rad", "state/velocity": "rad/s", "state/acceleration": "rad/s^2"}
+OF_ARMS = {"twist": "m", "state/q": "m", "state/velocity": "m/s"}
 STRAIN_UNITS = {"tau": "rad", "hinge_angle": "rad", "curvature": "1/m"}  # all other strains are dimensionless
 ALIGNMENT = 8  # bytes: offsets of datasets, so that mapped into memory their numbers are aligned
 
@@ -179,6 +157,9 @@ def lay_out(stream: io.FileIO, capacity: int, contents: Contents) -> dict[str, P
         options = {"libver": ("v108", "v108"), "alignment_threshold": ALIGNMENT, "alignment_interval": ALIGNMENT}
         with h5py.File(steady, "w", **options) as file:
             places = {name: _allocated(file, name, shape, dtype) for name, (shape, dtype) in room.items()}
+            for name in room:
+                if (unit := _unit(name.replace("backup/", ""), contents.state)) is not None:
+                    file[name].attrs["units"] = unit
             for group in ("energy", "randomized"):  # they exist even if nothing is in them
                 file.require_group(group)
             for name, values in known_before.items():
@@ -202,12 +183,6 @@ def _allocated(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dty
     space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
     kind = h5py.h5t.py_create(dtype, logical=True)
     dataset = h5py.h5d.create(group.id, name.rpartition("/")[2].encode(), kind, space, layout)
-    unit = "J" if name.startswith("energy/") else UNITS.get(name.replace("backup/", ""))
-    unit = "N" if name.startswith(("contact/force/", "contact/load/")) else unit
-    unit = "N, N m" if name.startswith("reaction/") else unit
-    unit = unit_of_strain(name.removeprefix("strain/")) if name.startswith("strain/") else unit
-    if unit is not None:
-        file[name].attrs["units"] = unit
     return Place(dataset.get_offset() or 0, shape, dtype)  # an empty dataset has no offset
 
 
@@ -253,6 +228,17 @@ def _in_hands_of_hdf5(stream: io.FileIO) -> Iterator[_Steady]:
     finally:
         if steady.failure is not None:
             raise steady.failure
+
+
+def _unit(name: str, state: Mapping[str, np.ndarray]) -> str | None:
+    """Return the unit of a dataset in the file of a run with these fields of its state; None where there is none."""
+    for group, unit in {"energy/": "J", "contact/force/": "N", "contact/load/": "N", "reaction/": "N, N m"}.items():
+        if name.startswith(group):
+            return unit
+    if name.startswith("strain/"):
+        return unit_of_strain(name.removeprefix("strain/"))
+    of_kind = OF_ARMS if "impulses" in state else OF_CHAINS if "positions" in state else {}
+    return of_kind.get(name) or DESCRIBED.get(name, ((), None))[1]
 
 
 def unit_of_strain(name: str) -> str:

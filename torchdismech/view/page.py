@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.model.appearance import KEY, Appearance
+from torchdismech.model.appearance import Appearance
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.colours import QUANTITIES
@@ -182,18 +182,17 @@ class Live:
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
         """Begin with `rows` frames to come, their topology, and the appearance of robots and obstacles."""
-        self._topology = (rod_edges, triangles)
-        self._attributes = {KEY: appearance.text()}
-        self._recorder.start(rows, *self._topology, appearance)
+        self._about = (rod_edges, triangles, appearance)
+        self._recorder.start(rows, *self._about)
 
     def append(self, frame: Frame) -> None:
         """Show a frame and keep it."""
         frame = frame.cpu()
         self._recorder.append(frame)
         alone = Recorder()
-        alone.start(1, *self._topology)
+        alone.start(1, *self._about)
         alone.append(frame)
-        scenery = self._wanted.scenery(replace(alone.trajectory(), attributes=self._attributes))
+        scenery = self._wanted.scenery(alone.trajectory())
         self._stage = _Stage(self._server, scenery) if self._stage is None else self._stage
         self._stage.show(scenery.shown(0))
         self._time.content = f"time {float(scenery.times[0]):.4g} s, step {frame.step}"
