@@ -228,6 +228,8 @@ def drawn(name, values):
             r"observations\[1\]: expected a tensor \(5, k\), got a function: .* call it, as in contact\('pen",
         ),
         (lambda env: environment(observations=[contact]).reset(), r"observations\[0\]: .* got a function: .* call it"),
+        (lambda env: environment(observations=[3]), r"Task.observations\[0\]: expected a function, got int"),
+        (lambda env: environment(reward=None), "Task.reward: expected a function, got NoneType"),
         (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
         (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),
         (lambda env: (e := environment(reward=lambda m, s: s.after.q), e.reset(), e.step(actions(5))), "Task.reward"),

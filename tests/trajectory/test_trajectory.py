@@ -67,7 +67,7 @@ def test_frames_that_cannot_be_saved_are_refused(tmp_path):
         run.frames(1)
     with pytest.raises(InputError, match=r"frames: index: expected frames in their order, got slice\(None, None, -1\)"):
         run.frames(slice(None, None, -1))
-    with pytest.raises(InputError, match="none.h5: this trajectory has no frames; there is nothing to save"):
+    with pytest.raises(InputError, match="none.h5: this trajectory has no frames"):
         run.frames(slice(2, 4)).save(tmp_path / "none.h5")
 
 

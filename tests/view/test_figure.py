@@ -6,7 +6,8 @@ import torch
 
 from torchdismech import InputError, State
 from torchdismech.trajectory import Frame, Recorder, Trajectory
-from torchdismech.view import draw_trajectory, pictured, save_picture
+from torchdismech.view import draw_curves, draw_trajectory, pictured, save_picture
+from torchdismech.view.scenery import Scenery
 
 pytest.importorskip("matplotlib")
 
@@ -158,3 +159,23 @@ def test_where_there_is_no_matplotlib_it_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     pictured(run, tmp_path / "other.png")
     assert not (tmp_path / "other.png").exists() and "pip install" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run: draw_trajectory("run.h5"), "trajectory: expected a trajectory, such as .* got str"),
+        (lambda run: draw_curves(run.frames(slice(0, 0))), "trajectory: this trajectory has no frames"),
+        (lambda run: draw_trajectory(run, robot=0.5), "robot: expected a number 0 to 1 .* got 0.5"),
+        (lambda run: draw_trajectory(run, node=None), "node: expected a number 0 to 3 .* got None"),
+        (lambda run: draw_curves(run, energies=False), "expected at least one of energies, contact and strains"),
+        (lambda run: Scenery(run, every=2.5), "every: expected a whole number from 1 up, got 2.5"),
+        (lambda run: Scenery(run, radius="1"), "radius: expected a positive number of metres, got '1'"),
+        (lambda run: Scenery(run, robots=1), "robots: expected a list of robots, also of one alone, got int"),
+        (lambda run: Scenery(run, colour=["speed"]), "colour: expected 'robot' or one of stretch"),
+    ],
+)
+def test_what_cannot_be_shown_is_named(call, message):
+    """Say what was expected and what came, also in calls from Python."""
+    with pytest.raises(InputError, match=message):
+        call(swinging())

@@ -159,6 +159,9 @@ def test_movies_that_cannot_be_are_refused(tmp_path, monkeypatch):
         "there is no folder": {"path": tmp_path / "none" / "run.gif"},
         "--size: expected even numbers": {"path": tmp_path / "run.gif", "size": (63, 48)},
         "--fps: expected 1 to 50": {"path": tmp_path / "run.gif", "fps": 60},
+        "--fps: expected a whole number from 1 up, got '30'": {"path": tmp_path / "run.gif", "fps": "30"},
+        "--size: expected even numbers .* got '960x720'": {"path": tmp_path / "run.gif", "size": "960x720"},
+        "--azimuth: expected degrees, got '30'": {"path": tmp_path / "run.gif", "azimuth": "30"},
         "--fps: expected a whole number from 1 up, got 0": {"path": tmp_path / "run.mp4", "fps": 0},
     }
     for words, options in refused.items():

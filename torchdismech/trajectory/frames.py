@@ -20,7 +20,7 @@ from torchdismech.trajectory.reading import is_trajectory, read
 from torchdismech.trajectory.structure import DATASETS
 from torchdismech.trajectory.writing import write_whole
 
-__all__ = ["Frame", "Recorder", "Trajectory"]
+__all__ = ["Frame", "Recorder", "Trajectory", "refuse_no_run"]
 
 NAMED = ("energies", "contact", "strains", "reactions")  # fields of frames that are mappings, except for `memory`
 
@@ -188,8 +188,7 @@ class Trajectory:
             or the name has the ending of another format, such as .csv or .png: trajectories are HDF5.
         """
         path = path_of(path, "Trajectory.save")
-        if not len(self.time):
-            raise InputError(f"{path}: this trajectory has no frames; there is nothing to save")
+        refuse_no_run(f"{path}", self)
         if path.is_file() and not is_trajectory(path):
             raise InputError(f"{path}: is there already, and no trajectory: choose another name, or remove it first")
         with OwnerMark(path):
@@ -231,6 +230,13 @@ class Trajectory:
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
         kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
         return dataclasses.replace(self, **kept)
+
+
+def refuse_no_run(where: str, run: object) -> None:
+    """Refuse what is no trajectory, such as the path of one, and a trajectory without frames."""
+    refuse_other_kind(where, run, Trajectory, "a trajectory, such as Trajectory.load(path)")
+    if isinstance(run, Trajectory) and not len(run.time):
+        raise InputError(f"{where}: this trajectory has no frames")
 
 
 class Recorder:

@@ -92,7 +92,7 @@ def node_values(
     InputError
         An unknown quantity, or one of rods for a robot without any.
     """
-    if name not in QUANTITIES:
+    if name not in [*QUANTITIES]:
         raise InputError(f"colour: expected 'robot' or one of {', '.join(QUANTITIES)}, got {name!r}")
     shown = np.ix_(frames, robots)
     positions = trajectory.positions.numpy()[shown].astype(np.float64)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, truth
 from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
+from torchdismech.trajectory.frames import refuse_no_run
 from torchdismech.trajectory.structure import unit_of_strain
 from torchdismech.view.figure import index_of, require_matplotlib, title_of, write_figure
 
@@ -59,6 +60,9 @@ def draw_curves(
 
     for name, value in {"energies": energies, "contact": contact, "strains": strains}.items():
         truth(value, f"draw_curves: {name}")
+    refuse_no_run("draw_curves: trajectory", trajectory)
+    if not (energies or contact or strains):
+        raise InputError("draw_curves: expected at least one of energies, contact and strains to be drawn, got none")
     robot = index_of(robot, trajectory.batch, "robot")
     panels: list[tuple[str, dict[str, np.ndarray]]] = []
     if energies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Callable
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from torchdismech.errors import InputError, path_of, whole_number
 from torchdismech.geometry.surface import find_surface
 from torchdismech.io.outputs import PICTURES
 from torchdismech.trajectory import Trajectory
+from torchdismech.trajectory.frames import refuse_no_run
 from torchdismech.view.arrows import COLOUR, LEAST_FORCE, LONGEST_ARROW, ContactForces
 from torchdismech.view.obstacles import View, draw_obstacle
 
@@ -100,6 +102,7 @@ def draw_trajectory(
     require_matplotlib()
     from matplotlib.figure import Figure
 
+    refuse_no_run("draw_trajectory: trajectory", trajectory)
     batch, nodes = trajectory.positions.shape[1:3]
     robot, node = index_of(robot, batch, "robot"), index_of(node, nodes, "node")
     if snapshots is not None:
@@ -143,11 +146,11 @@ def require_matplotlib() -> None:
         raise InputError("pictures need matplotlib: pip install 'torchdismech[view]'") from error
 
 
-def index_of(index: int, count: int, what: str) -> int:
+def index_of(index: object, count: int, what: str) -> int:
     """Return an index counted from 0; a negative one counts from the end; refuse one out of range."""
-    if not -count <= index < count:
+    if not isinstance(index, Integral) or int(index) not in range(-count, count):
         raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
-    return index % count
+    return int(index) % count
 
 
 def title_of(robot: int, batch: int) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, refuse_other_kind
+from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind, whole_number
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -60,7 +60,7 @@ def save_movie(
     path = path_of(path, "save_movie")
     write = _writer(path, fps, size)
     for name, angle in (("azimuth", azimuth), ("elevation", elevation)):
-        if angle is not None and not math.isfinite(angle):
+        if angle is not None and not math.isfinite(real_number(angle, f"--{name}", "degrees")):
             raise InputError(f"--{name}: expected degrees, got {angle}")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
     if progress:
@@ -158,11 +158,11 @@ def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
     if ending not in writers:
         raise InputError(f"--out {path}: expected a name that ends in .mp4 or .gif")
     refuse_no_place(path)
-    if any(side < 16 or side % 2 or side > 8192 for side in size):
-        raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, got {size[0]}x{size[1]}")
-    if fps < 1 or (ending == ".gif" and fps > FASTEST_GIF):
-        limits = f"1 to {FASTEST_GIF}" if ending == ".gif" else "a whole number from 1 up"
-        raise InputError(f"--fps: expected {limits}, got {fps}")
+    sides = [side for side in size if isinstance(side, int)] if isinstance(size, Sequence) else []
+    if len(sides) != 2 or any(side % 2 or not 16 <= side <= 8192 for side in sides):
+        raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, as in (960, 720), got {size!r}")
+    if whole_number(fps, "--fps") > FASTEST_GIF and ending == ".gif":
+        raise InputError(f"--fps: expected 1 to {FASTEST_GIF}, got {fps}")
     try:
         import PIL  # noqa: F401
 

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from torchdismech.errors import InputError, truth, whole_number
+from torchdismech.errors import InputError, refuse_one_alone, truth, whole_number
 from torchdismech.model.appearance import Appearance, Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
+from torchdismech.trajectory.frames import refuse_no_run
 from torchdismech.view.arrows import VERTICES, Arrows, ContactForces
 from torchdismech.view.colours import Scale, node_values
 from torchdismech.view.directors import material_directors
@@ -94,6 +95,7 @@ class Scenery:
         radius: float | None = None,
         contact: bool = False,
     ):
+        refuse_no_run("Scenery: trajectory", trajectory)
         apart, contact = truth(apart, "Scenery: apart"), truth(contact, "Scenery: contact")
         robots = range(trajectory.batch) if robots is None else robots
         _refuse_robots(robots, trajectory.batch)
@@ -224,6 +226,7 @@ def chosen_robots(text: str, batch: int) -> list[int]:
 
 def _refuse_robots(robots: Sequence[int], batch: int) -> None:
     """Refuse an empty list of robots, and robots that a batch does not have."""
+    refuse_one_alone("Scenery: robots", robots, "robots")
     wrong = [robot for robot in robots if not 0 <= whole_number(robot, "Scenery: robots", least=0) < batch]
     if wrong or not len(robots):
         got = wrong[0] if wrong else "none"
@@ -232,9 +235,7 @@ def _refuse_robots(robots: Sequence[int], batch: int) -> None:
 
 def _every(count: int, every: int) -> np.ndarray:
     """Return every `every`-th of `count` rows, and the last one."""
-    if every < 1:
-        raise InputError(f"every: expected 1 or more, got {every}")
-    return np.unique(np.append(np.arange(0, count, every), count - 1))
+    return np.unique(np.append(np.arange(0, count, whole_number(every, "every")), count - 1))
 
 
 def _side_by_side(count: int, size: np.ndarray) -> np.ndarray:

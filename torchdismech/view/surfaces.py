@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from torchdismech.contact import HalfSpace
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.model.appearance import Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
@@ -25,8 +25,9 @@ OBSTACLE = np.array([150, 150, 150], dtype=np.uint8)
 
 def circles(edges: int, radius: float) -> Sections:
     """Return round sections of one radius [m] for all edges."""
-    if not (np.isfinite(radius) and radius > 0):
-        raise InputError(f"radius: expected a positive number of metres, got {radius}")
+    expected = "a positive number of metres"
+    if not 0 < real_number(radius, "radius", expected) < np.inf:
+        raise InputError(f"radius: expected {expected}, got {radius}")
     return Sections(np.full(edges, 2 * radius), np.full(edges, 2 * radius), np.ones(edges, dtype=bool))
 
 
