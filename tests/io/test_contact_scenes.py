@@ -150,7 +150,7 @@ def test_rods_that_roll(load):
     assert [load(text + key).build().model.obstacles[0].rolling for key in ("", "rolling = true\n")] == [False, True]
     ball = '[[obstacle]]\nshape = "sphere"\ncenter = [0, 0, -1]\nradius = 0.5\nstiffness = 1.0\n'
     assert load(text + ball + "friction = 0.3\nrolling = true\n").build().model.obstacles[1].rolling
-    with pytest.raises(InputError, match="floor: rolling needs friction"):
+    with pytest.raises(InputError, match="floor: rolling belongs to friction"):
         load(rod(0.1) + time(0.01) + FLOOR + "rolling = true\n")
     with pytest.raises(InputError, match="floor: rolling: response"):
         load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nrolling = true\n")
@@ -164,7 +164,7 @@ def test_friction_along_rods(load):
     drawn = load(text + "backward_friction = 0.2\n" + randomized("floor.backward_friction", [0.5, 0.6]))
     drawn = drawn.build().model.obstacles[0].law.friction
     assert drawn.backward_coefficient.flatten().tolist() == [0.5, 0.6] and float(drawn.forward_coefficient) == 0.1
-    with pytest.raises(InputError, match="floor: forward_friction needs friction, the coefficient across rods"):
+    with pytest.raises(InputError, match="floor: forward_friction belongs to friction"):
         load(rod(0.1) + time(0.01) + FLOOR + "forward_friction = 0.1\n")
     with pytest.raises(InputError, match="floor: backward_friction: response"):
         load(rod(0.1) + time(0.01) + CONSTRAINT + "friction = 0.3\nbackward_friction = 0.4\n")
@@ -176,7 +176,7 @@ def test_friction_along_rods(load):
     ("keys", "problem"),
     [
         ("friction = 0.3\nstatic_friction = 0.2\n", "floor: Friction.static: expected the coefficient or more"),
-        ("static_friction = 0.2\n", "floor: static_friction needs friction"),
+        ("static_friction = 0.2\n", "floor: static_friction belongs to friction"),
         ("friction = 0.3\nrelease = 3.0\n", "floor: release belongs to static_friction"),
         ("friction = 0.3\nstatic_friction = 0.4\nrelease = 1.0\n", "floor.release: expected greater than 1"),
     ],

@@ -99,8 +99,8 @@ def test_fields(load, table, field):
     ("table", "said"),
     [
         (TURNING, "rotating magnetic field"),
-        ('[magnetic]\nfile = "t.csv"\n', "magnetic field from t.csv"),
-        ('[magnetic]\ndipole = {file = "t.csv"}\n', "magnet from t.csv"),
+        ('[magnetic]\nfile = "t.csv"\n', "magnetic.file from t.csv"),
+        ('[magnetic]\ndipole = {file = "t.csv"}\n', "magnetic.dipole.file from t.csv"),
         (UP, "nothing"),
     ],
 )

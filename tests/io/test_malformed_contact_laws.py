@@ -54,7 +54,7 @@ MALFORMED = {
     ),
     "slip velocity of a constraint": (
         scene_text(floor=constraint(friction="0.1", slip_velocity="1e-3")),
-        'floor.slip_velocity: response = "complementarity" does not smooth friction',
+        'floor: slip_velocity: response = "complementarity" does not smooth friction',
         "remove the key",
     ),
     "constraint of no tolerance": (

@@ -276,13 +276,10 @@ class Strains(nn.Module):
                 for k, name in enumerate(("kappa1", "kappa2"))
             ]
             changes["natural_curvature"] = torch.stack(columns, dim=-1)
-        if "twist" in angles:
-            changes["natural_twist"] = _put(
-                _set_or_default(control.natural_twist, default.natural_twist), self.index("twist"), angles["twist"]
-            )
-        if "hinge_angle" in angles:
-            base = _set_or_default(control.natural_hinge_angle, default.natural_hinge_angle)
-            changes["natural_hinge_angle"] = _put(base, self.index("hinge_angle"), angles["hinge_angle"])
+        for name, field in (("twist", "natural_twist"), ("hinge_angle", "natural_hinge_angle")):
+            if name in angles:
+                base = _set_or_default(getattr(control, field), getattr(default, field))
+                changes[field] = _put(base, self.index(name), angles[name])
         return control.replace(**changes)
 
     def _natural_stretch(self, control: Control, model: Model, batch: int) -> Tensor:

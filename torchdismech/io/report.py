@@ -19,6 +19,7 @@ from torchdismech.integrate.chunks import chunk_size
 from torchdismech.integrate.recorded.recordable import has_own_terms, why_code_unrecorded, why_steps_unrecorded
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.io.scene import Scene, Setup
+from torchdismech.io.scene.files import named_time_tables
 from torchdismech.io.schema.contact import Bounded, LawOfObstacles, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
@@ -199,24 +200,13 @@ def _controller_words(scene: Scene, controller: Controller | None) -> str:
 
 
 def _over_time(scene: Scene) -> str:
-    moves, actuation = len(scene.document.move), scene.document.actuation
-    parts = [f"moves: {moves}"] if moves else []
-    if actuation is not None:
-        tables = actuation.model_dump(exclude_none=True, exclude={"python"})
-        parts += [f"{name} from {file}" for name, file in tables.items()]
-    magnetic = scene.document.magnetic
-    if magnetic is not None and magnetic.rotating is not None:
+    """Return in words what changes over time; functions are named alone, as a check does not run them."""
+    document = scene.document
+    parts = [f"moves: {len(document.move)}"] if document.move else []
+    if document.magnetic is not None and document.magnetic.rotating is not None:
         parts.append("rotating magnetic field")
-    if magnetic is not None and magnetic.file is not None:
-        parts.append(f"magnetic field from {magnetic.file}")
-    if magnetic is not None and magnetic.dipole is not None and magnetic.dipole.file is not None:
-        parts.append(f"magnet from {magnetic.dipole.file}")
-    for kind in ("tendon", "chamber"):
-        for k, table in enumerate(getattr(scene.document, kind)):
-            if table.over_time is not None:
-                name, file = table.over_time
-                parts.append(f"{name} of {kind} {k} from {file}")
-    parts += [f"{name} (not run)" for name in scene.document.code.values()]
+    parts += [f"{key} from {file}" for key, file in named_time_tables(document).items()]
+    parts += [f"{name} (not run)" for name in document.code.values()]
     return ", ".join(parts) or "nothing"
 
 

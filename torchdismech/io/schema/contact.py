@@ -37,6 +37,15 @@ __all__ = [
 # names that reports use already: for energies of the robot itself, and of its contact with the floor and with itself
 TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
 
+# keys that need friction, and what complementarity has in their place
+OF_FRICTION = {
+    "slip_velocity": "does not smooth friction",
+    "static_friction": "has one coefficient",
+    "forward_friction": "has one coefficient",
+    "backward_friction": "has one coefficient",
+    "rolling": "has friction without spin",
+}
+
 
 def _free_name(name: str) -> str:
     """Return the name of an obstacle or contact; refuse one that reports cannot use, or use for something else."""
@@ -97,27 +106,16 @@ class Law(Table):
             raise ValueError(f'belongs to response = "complementarity"; "{response}" does not use it: remove the key')
         return method
 
-    @field_validator("slip_velocity")
-    @classmethod
-    def _of_smoothed_friction(cls, slip_velocity: float, info: ValidationInfo) -> float:
-        if info.data.get("response") == "complementarity":
-            raise ValueError('response = "complementarity" does not smooth friction: remove the key')
-        return slip_velocity
-
     @model_validator(mode="after")
-    def _holds_with_friction(self) -> Law:
+    def _friction_acts(self) -> Law:
         if self.static_friction is None and "release" in self.model_fields_set:
             raise ValueError("release belongs to static_friction, which is not given")
-        if self.static_friction is not None and self.response == "complementarity":
-            raise ValueError('static_friction: response = "complementarity" has one coefficient: remove the key')
-        if self.static_friction is not None and self.friction is None:
-            raise ValueError("static_friction needs friction, the coefficient of sliding")
-        return self
-
-    @model_validator(mode="after")
-    def _slips_with_friction(self) -> Law:
-        if self.friction is None and "slip_velocity" in self.model_fields_set:
-            raise ValueError("slip_velocity belongs to friction, which is not given: without it surfaces are smooth")
+        for name, why_not in OF_FRICTION.items():
+            given = name in self.model_fields_set and getattr(self, name) is not False
+            if given and self.response == "complementarity":
+                raise ValueError(f'{name}: response = "complementarity" {why_not}: remove the key')
+            if given and self.friction is None:
+                raise ValueError(f"{name} belongs to friction, which is not given: without it surfaces are smooth")
         return self
 
 
@@ -134,25 +132,6 @@ class LawOfObstacles(Law):
     rolling: bool = Field(
         default=False, description="whether friction feels how fast rods spin about themselves, and turns them"
     )
-
-    @model_validator(mode="after")
-    def _rubs_along_rods(self) -> LawOfObstacles:
-        for name in ("forward_friction", "backward_friction"):
-            if getattr(self, name) is None:
-                continue
-            if self.response == "complementarity":
-                raise ValueError(f'{name}: response = "complementarity" has one coefficient: remove the key')
-            if self.friction is None:
-                raise ValueError(f"{name} needs friction, the coefficient across rods")
-        return self
-
-    @model_validator(mode="after")
-    def _rolls_by_friction(self) -> LawOfObstacles:
-        if self.rolling and self.response == "complementarity":
-            raise ValueError('rolling: response = "complementarity" has friction without spin: remove the key')
-        if self.rolling and self.friction is None:
-            raise ValueError("rolling needs friction, by which rods roll")
-        return self
 
 
 class Floor(LawOfObstacles):
