@@ -23,6 +23,7 @@ from torchdismech import (
     read_mesh,
     rollout,
     straight,
+    unroll,
     write_dismech,
 )
 from torchdismech.actuation import AtNodes, Fixed, OnEdges, Tendons
@@ -33,6 +34,7 @@ from torchdismech.errors import FailureWarning
 from torchdismech.forces import Force, Gravity, PointForce, Thrust
 from torchdismech.io.scene import load_scene
 from torchdismech.rigid import Radau
+from torchdismech.testing import check_energy, check_symmetry
 from torchdismech.view.export import save_export
 from torchdismech.view.movie import save_movie
 
@@ -51,6 +53,12 @@ def run(integrator=None, model=None, **options):
     return rollout(model, builder().finalize().initial_state(), integrator or ImplicitEuler(1e-3), 1, **options)
 
 
+def started():
+    """Return a model and its state."""
+    model = builder().finalize()
+    return model, model.initial_state()
+
+
 def curvatures():
     """Return the curvatures of a rod, and its model."""
     model = builder().finalize()
@@ -58,6 +66,27 @@ def curvatures():
 
 
 MISUNDERSTOOD = {
+    "path for a writer": (
+        lambda: run(writer="run.h5"),
+        "writer: expected one, such as TrajectoryWriter.* got 'run.h5'",
+    ),
+    "number for a memory": (lambda: run(memory=3), "memory: expected tensors by name, .* got int"),
+    "list for elements": (
+        lambda: control.Strains(builder().finalize(), ["stretch"], [0, 1]),
+        "elements: expected indices by field, .* got list",
+    ),
+    "number for an observer": (
+        lambda: unroll(*started(), ImplicitEuler(1e-3), 1, observe=3),
+        "observe: expected a function of .* got 3",
+    ),
+    "no direction of gravity": (
+        lambda: check_symmetry(Gravity((0, 0, -1)), *started(), gravity=3),
+        "gravity: expected a direction .* got 3",
+    ),
+    "text for a size": (
+        lambda: check_energy(LinearElastic({"EA": torch.ones(())}), 1, size="a"),
+        "check_energy: size: expected a number, got 'a'",
+    ),
     "no file to read": (lambda: read_mesh(None), "read_mesh: expected the path of a file, got None"),
     "no file of a mesh": (lambda: Mesh.from_file(None), "Mesh.from_file: expected the path of a file, got None"),
     "no file to load": (lambda: Trajectory.load(3), "Trajectory.load: expected the path of a file, got 3"),

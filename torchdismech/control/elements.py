@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from torchdismech.errors import InputError, shown
+from torchdismech.errors import InputError, refuse_other_kind, shown
 from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.model import Model
 
@@ -28,6 +28,7 @@ def without_aliases(fields: Sequence[str], elements: Mapping[str, Indices]) -> d
     known = (*UNITS, *ALIASES)
     if isinstance(fields, str) or not isinstance(fields, Sequence) or not fields:
         raise InputError(f"fields: expected a list of names, also of one alone, got {shown(fields)}")
+    refuse_other_kind("elements", elements, Mapping, 'indices by field, such as {"stretch": [0, 1]}')
     for field in (*fields, *elements):
         if field not in known:
             raise InputError(f"fields: expected some of {', '.join(known)}, got {field!r}")

@@ -96,6 +96,9 @@ def begun(
     InputError
         The memory does not fit, or the controller refuses the run.
     """
+    if memory is not None:
+        whose = "memory" if controller is None else f"memory of {name_of(controller)}"
+        refuse_other_kind(whose, memory, Mapping, "tensors by name, such as `memory` of an earlier run")
     if not remembers(controller):
         if memory:
             raise InputError(f"memory: the run has no controller that remembers; got {', '.join(memory)}")
@@ -113,7 +116,6 @@ def begun(
     initial = _checked(name, controller.initial(model, state), state.batch)
     if memory is None:
         return initial
-    refuse_other_kind(f"memory of {name}", memory, Mapping, "tensors by name, such as `memory` of an earlier run")
     return _like(f"memory of {name}", memory, initial)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchdismech.contact.penetration import PenetrationWatch
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
-from torchdismech.errors import InputError, SimulationError, Status, truth, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, shown, truth, whole_number
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.appearance import Appearance
@@ -116,6 +116,8 @@ def rollout(
     options.check("rollout", model, state, integrator)
     running = running_robots(state, running)
     writer = Recorder() if writer is None else writer
+    if isinstance(writer, type) or not hasattr(writer, "start"):
+        raise InputError(f"rollout: writer: expected one, such as TrajectoryWriter(path), got {shown(writer)}")
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
     bar = progress_bar(steps, state.batch) if progress else None
     run_frames = _frames(model, state, integrator, steps, running, options, bar)

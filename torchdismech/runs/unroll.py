@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
-from torchdismech.errors import InputError, SimulationError, Status, truth, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, shown, truth, whole_number
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.state import BatchState, Control, State
 from torchdismech.runs.retaken import Retaken
@@ -117,6 +117,8 @@ def unroll(
     steps = whole_number(steps, "unroll.steps")
     progress, throw = truth(progress, "unroll.progress"), truth(throw, "unroll.throw")
     check_run("unroll", model, state, integrator, schedule, controller)
+    if observe is not None and not callable(observe):
+        raise InputError(f"unroll: observe: expected a function of (before, after, control), got {shown(observe)}")
     if checkpoint_every is not None:
         checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
     integrator.prepare(model, state, steps)

@@ -25,6 +25,7 @@ from torchdismech.testing.report import (
     fixed_generator,
     rounding,
 )
+from torchdismech.values import numbers
 
 __all__ = ["check_rigid_motion", "check_symmetry"]
 
@@ -59,12 +60,15 @@ def check_symmetry(
         truth(made, f"check_symmetry: {claim}")
     if rotation not in ("gravity", "any", None):
         raise InputError(f"check_symmetry: rotation has to be 'gravity', 'any' or None, got {rotation!r}")
+    axis = numbers((0.3, -0.8, 0.5) if rotation == "any" else gravity, "check_symmetry: gravity")
+    if axis.shape != (3,) or not 0 < float(axis.norm()) < np.inf:
+        raise InputError(f"check_symmetry: gravity: expected a direction (3,) that is not zero, got {gravity!r}")
     control = control_of(control)
     report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
     value = force(state, control).detach()
     doubt = _rounding(lambda at: force(at, control), state)
     if rotation is not None:
-        turn = _turn(gravity if rotation == "gravity" else (0.3, -0.8, 0.5)).to(value)
+        turn = _turn(axis.to("cpu", torch.float64)).to(value)
         name = "turns with the robot" + (" about gravity" if rotation == "gravity" else "")
         found = force(_turned(state, turn), control).detach()
         report.checks.append(comparison(name, found, _on_nodes(value, turn, state), SYMMETRY, doubt))
@@ -112,10 +116,9 @@ def _rounding(function: Callable[[State], Tensor], state: State) -> float:
     return rounding(lambda q: function(state.replace(q=q)), state.q, 1.0 + state.q.abs().max())
 
 
-def _turn(axis: tuple[float, float, float]) -> Tensor:
-    """Return the rotation matrix (3, 3) about an axis by 1.234 rad."""
-    a = torch.tensor(axis, dtype=torch.float64, device="cpu")
-    a = a / torch.linalg.vector_norm(a)
+def _turn(axis: Tensor) -> Tensor:
+    """Return the rotation matrix (3, 3) about an axis (3,) by 1.234 rad."""
+    a = axis / torch.linalg.vector_norm(axis)
     cross = torch.linalg.cross(a.expand(3, 3), torch.eye(3, dtype=torch.float64, device="cpu")).mT
     return torch.linalg.matrix_exp(1.234 * cross)
 
