@@ -76,10 +76,10 @@ def test_choices_of_robots_that_are_not_yes_or_no_are_refused(rows, got, begun):
 @pytest.mark.parametrize(
     ("seed", "episode", "words"),
     [
-        (torch.arange(5), torch.zeros(2).long(), r"episode: expected \(5,\) int64, .*, got \(2,\) int64"),
-        (torch.arange(6), torch.zeros(6).long(), r"seed: expected \(5,\) int64, .*, got \(6,\) int64"),
-        (torch.arange(5), torch.zeros(5), r"episode: expected \(5,\) int64, .*, got \(5,\) float32"),
-        (7, torch.zeros(5).long(), r"seed: expected a tensor \(5,\) of int64, .*, got int"),
+        (torch.arange(5), torch.zeros(2).long(), r"episode: expected \(5,\) int64, got \(2,\) int64"),
+        (torch.arange(6), torch.zeros(6).long(), r"seed: expected \(5,\) int64, got \(6,\) int64"),
+        (torch.arange(5), torch.zeros(5), r"episode: expected \(5,\) int64, got \(5,\) float32"),
+        (7, torch.zeros(5).long(), r"seed: expected \(5,\) int64, got int"),
     ],
 )
 def test_episodes_that_are_not_those_of_each_robot_are_refused(seed, episode, words):

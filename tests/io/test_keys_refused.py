@@ -49,7 +49,7 @@ from torchdismech import InputError
         (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\n", "inelastic.0: limit is missing"),
         (
             SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nEA = 1.0\nlimit = 1.0\nrelaxation_time = 1.0\n",
-            "inelastic.0: relaxation_time belongs to the other law",
+            'inelastic.0: relaxation_time belongs to law = "maxwell"',
         ),
         (SIMULATION + "[[inelastic]]\nlaw = 'dahl'\nlimit = 1.0\n", "inelastic.0: expected stiffnesses of one kind"),
         (

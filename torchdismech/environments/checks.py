@@ -17,9 +17,8 @@ __all__ = [
     "in_dtype",
     "noted_in_errors",
     "refuse_not_finite",
-    "refuse_other_than_mask",
+    "refuse_other_than_rows",
     "refuse_other_than_tensor",
-    "refuse_other_than_whole_numbers",
     "seeds_of_robots",
 ]
 
@@ -71,23 +70,10 @@ def seeds_of_robots(seed: Any, batch: int) -> list[int]:
     return [int(k) for k in listed] if isinstance(seeds, Sequence) else [int(listed[0]) + k for k in range(batch)]
 
 
-def refuse_other_than_mask(what: str, robots: Tensor, batch: int) -> None:
-    """Refuse anything but a mask (B,) bool with one entry for each robot."""
-    if not isinstance(robots, Tensor):
-        raise InputError(
-            f"{what}: expected ({batch},) bool, got {type(robots).__name__}; torch.as_tensor makes one of it"
-        )
-    if robots.shape != (batch,) or robots.dtype != torch.bool:
-        dtype = str(robots.dtype).removeprefix("torch.")
-        raise InputError(f"{what}: expected ({batch},) bool, got {tuple(robots.shape)} {dtype}")
-
-
-def refuse_other_than_whole_numbers(what: str, numbers: Tensor, batch: int) -> None:
-    """Refuse anything but a tensor (B,) int64 with one number for each robot."""
-    refuse_other_kind(what, numbers, Tensor, f"a tensor ({batch},) of int64, one number for each robot")
-    if numbers.shape != (batch,) or numbers.dtype != torch.int64:
-        dtype = str(numbers.dtype).removeprefix("torch.")
-        raise InputError(
-            f"{what}: expected ({batch},) int64, one number for each of the environment's robots, got "
-            f"{tuple(numbers.shape)} {dtype}"
-        )
+def refuse_other_than_rows(what: str, given: object, batch: int, dtype: torch.dtype) -> None:
+    """Refuse anything but a tensor (B,) of a dtype, with one entry for each robot."""
+    expected = f"{what}: expected ({batch},) {str(dtype).removeprefix('torch.')}"
+    if not isinstance(given, Tensor):
+        raise InputError(f"{expected}, got {type(given).__name__}; torch.as_tensor makes one of it")
+    if given.shape != (batch,) or given.dtype != dtype:
+        raise InputError(f"{expected}, got {tuple(given.shape)} {str(given.dtype).removeprefix('torch.')}")

@@ -16,9 +16,8 @@ from torchdismech.environments.actions import controlled
 from torchdismech.environments.checks import (
     noted_in_errors,
     refuse_not_finite,
-    refuse_other_than_mask,
+    refuse_other_than_rows,
     refuse_other_than_tensor,
-    refuse_other_than_whole_numbers,
     seeds_of_robots,
 )
 from torchdismech.environments.draws import Draws
@@ -161,8 +160,8 @@ class Environment:
 
     def began(self, seed: Tensor, episode: Tensor) -> Episodes:
         """Return the beginning of the episodes with the numbers `episode` and robots' seeds `seed`, each (B,) int64."""
-        refuse_other_than_whole_numbers("began: seed", seed, self.batch)
-        refuse_other_than_whole_numbers("began: episode", episode, self.batch)
+        refuse_other_than_rows("began: seed", seed, self.batch, torch.int64)
+        refuse_other_than_rows("began: episode", episode, self.batch, torch.int64)
         task, model = self.task, self.model
         draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
@@ -216,7 +215,7 @@ class Environment:
         self._refuse_misfit(action)
         if running is None:
             running = torch.ones_like(at.seed, dtype=torch.bool)
-        refuse_other_than_mask("running", running, self.batch)
+        refuse_other_than_rows("running", running, self.batch, torch.bool)
         action = action.to(at.state.q).clamp(self.low, self.high)
         state, status = self._stepped(at, action, running)
         good = status == int(Status.CONVERGED)
@@ -250,7 +249,7 @@ class Environment:
             if self.task.terminated is not None:
                 with noted_in_errors("Task.terminated"):
                     ends = self.task.terminated(self.model, step)
-                refuse_other_than_mask("Task.terminated", ends, self.batch)
+                refuse_other_than_rows("Task.terminated", ends, self.batch, torch.bool)
         refuse_other_than_tensor("Task.reward", reward)
         if reward.shape != good.shape:
             raise InputError(f"Task.reward: expected ({self.batch},), got {tuple(reward.shape)}")
@@ -287,7 +286,7 @@ class Environment:
         """
         if rows is None:
             rows = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
-        refuse_other_than_mask("reset: rows", rows, self.batch)
+        refuse_other_than_rows("reset: rows", rows, self.batch, torch.bool)
         if self._current is None and not bool(rows.all()):
             raise InputError("Environment: the first reset has to be of all robots")
         fresh = self.began(self._seed, self._episode)
@@ -320,7 +319,7 @@ class Environment:
                 f"resume: at: expected {fresh.kind}, as the task and the integrator have it, got {at.kind}"
             )
         ended = torch.zeros_like(at.seed, dtype=torch.bool) if ended is None else ended
-        refuse_other_than_mask("resume: ended", ended, self.batch)
+        refuse_other_than_rows("resume: ended", ended, self.batch, torch.bool)
         observation = self.observed(at)
         self._current, self._ended = at, ended
         self._seed, self._episode = at.seed, at.episode + 1

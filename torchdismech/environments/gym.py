@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.environments.checks import in_dtype, refuse_other_than_mask
+from torchdismech.environments.checks import in_dtype, refuse_other_than_rows
 from torchdismech.environments.environment import Environment
 from torchdismech.environments.episodes import Outcome
 from torchdismech.errors import InputError, Status
@@ -67,7 +67,7 @@ class VectorRobotEnv(VectorEnv):
             self.environment.seeded(seed)
         rows = None if mask is None else torch.as_tensor(np.asarray(mask), device=self._device)
         if rows is not None:
-            refuse_other_than_mask("reset_mask", rows, self.num_envs)
+            refuse_other_than_rows("reset_mask", rows, self.num_envs, torch.bool)
         return _array(self.environment.reset(rows)), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import Key, SceneError
-from torchdismech.io.schema.base import names_file, names_time_table
+from torchdismech.io.schema.base import NAMES_FILE, NAMES_TIME_TABLE, is_marked
 from torchdismech.io.tables import TimeTable, read_time_table
 
 if TYPE_CHECKING:
@@ -25,12 +24,12 @@ __all__ = ["fingerprints", "named_files", "named_time_tables", "reading", "table
 
 def named_files(document: BaseModel) -> dict[str, str]:
     """Return the names of all files that a scene names, by dotted key; for "file.py:function" the file's."""
-    return dict(_names(document, (), names_file))
+    return dict(_names(document, (), NAMES_FILE))
 
 
 def named_time_tables(document: BaseModel) -> dict[str, str]:
     """Return the names of those files that are tables over time, by dotted key."""
-    return dict(_names(document, (), names_time_table))
+    return dict(_names(document, (), NAMES_TIME_TABLE))
 
 
 def fingerprints(scene: Path, document: BaseModel) -> dict[str, str]:
@@ -92,16 +91,16 @@ def table_over_time(scene: Scene, key: str | Key, name: str, columns: dict[int, 
     return table
 
 
-def _names(table: BaseModel, key: Key, accepts: Callable[[FieldInfo], bool]) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, file name) of a table's fields that `accepts` accepts, those of inner tables included."""
+def _names(table: BaseModel, key: Key, mark: str) -> Iterator[tuple[str, str]]:
+    """Yield (dotted key, file name) of a table's fields with a mark, those of inner tables included."""
     for name, field in type(table).model_fields.items():
         value = getattr(table, name)
-        if isinstance(value, str) and accepts(field):
+        if isinstance(value, str) and is_marked(field, mark):
             dotted = ".".join(map(str, (*key, name)))
             yield dotted, value.rpartition(":")[0] if name == "python" else value
         elif isinstance(value, BaseModel):
-            yield from _names(value, (*key, name), accepts)
+            yield from _names(value, (*key, name), mark)
         elif isinstance(value, list):
             for k, entry in enumerate(value):
                 if isinstance(entry, BaseModel):
-                    yield from _names(entry, (*key, name, k), accepts)
+                    yield from _names(entry, (*key, name, k), mark)

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from torchdismech.io.scene.names import number_in_list, number_of_table
 from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
-from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.base import PER_ROBOT, is_marked
 from torchdismech.io.schema.scene import Batch, Distribution, Document
 
 __all__ = ["Numbers", "Sampled", "draw"]
@@ -163,7 +163,7 @@ def _kind(value: Any) -> str:
 def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None:
     """Refuse to draw a number that all robots of a batch share."""
     field = field_at(Document, key)
-    if field is None or not per_robot(field):
+    if field is None or not is_marked(field, PER_ROBOT):
         reason = WHY_NOT.get(str(key[0]), f"all robots of a batch share it; {_what_may(table)}")
         raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
 
@@ -171,7 +171,7 @@ def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None
 def _what_may(table: BaseModel) -> str:
     """Return which numbers of a table may differ from robot to robot, in words."""
     fields = type(table).model_fields
-    names = [name for name, field in fields.items() if per_robot(field) and getattr(table, name) is not None]
+    names = [name for name, field in fields.items() if is_marked(field, PER_ROBOT) and getattr(table, name) is not None]
     return f"of this table these may differ: {', '.join(names)}" if names else "nothing of this table may differ"
 
 

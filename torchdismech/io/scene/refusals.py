@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError, shown
-from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.base import PER_ROBOT, is_marked
 
 __all__ = ["Key", "SceneError", "choices_of", "field_at", "keys_at", "meant", "naming", "sentences"]
 
@@ -115,7 +115,8 @@ def _alternatives(words: Sequence[str]) -> str:
 
 def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
     """Return a hint at [batch.randomize] where a list is given for a number that may be drawn; else an empty text."""
-    if field is None or fault["type"] != "float_type" or not isinstance(fault["input"], list) or not per_robot(field):
+    is_list = fault["type"] == "float_type" and isinstance(fault["input"], list)
+    if field is None or not is_list or not is_marked(field, PER_ROBOT):
         return ""
     name = ".".join(map(str, key))
     return f'; numbers of each robot stand in [batch.randomize]: "{name}" = {{values = [..]}}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -13,6 +13,8 @@ from pydantic.fields import FieldInfo
 
 __all__ = [
     "MAX_COUNT",
+    "NAMES_FILE",
+    "NAMES_TIME_TABLE",
     "PER_ROBOT",
     "Direction",
     "FileName",
@@ -28,30 +30,19 @@ __all__ = [
     "TimeTableName",
     "Vector",
     "exactly_one",
-    "names_file",
-    "names_time_table",
+    "is_marked",
+    "numbers_of_the_law",
     "ordered",
-    "per_robot",
 ]
 
 
-class _PerRobot:
-    """Marks a number that [batch.randomize] may draw for each robot."""
-
-
-class _NamesFile:
-    """Marks the name of a file, relative to the scene's folder."""
-
-
-class _NamesTimeTable:
-    """Marks the name of a file with a table over time, whose rows begin with their times."""
-
-
-PER_ROBOT, _NAMES_FILE, _NAMES_TIME_TABLE = _PerRobot(), _NamesFile(), _NamesTimeTable()
+# marks of types: of a number that [batch.randomize] may draw for each robot, of the name of a file relative to the
+# scene's folder, and of that of a table over time, whose rows begin with their times
+PER_ROBOT, NAMES_FILE, NAMES_TIME_TABLE = "may differ between robots", "names a file", "names a table over time"
 MAX_COUNT = 2**31 - 1  # of anything that is counted
 
-FileName = Annotated[str, Field(min_length=1, max_length=1000), _NAMES_FILE]
-TimeTableName = Annotated[FileName, _NAMES_TIME_TABLE]
+FileName = Annotated[str, Field(min_length=1, max_length=1000), NAMES_FILE]
+TimeTableName = Annotated[FileName, NAMES_TIME_TABLE]
 Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Nodes = Annotated[list[Index], Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -113,25 +104,25 @@ def exactly_one(table: Table, *names: str) -> str:
     return given[0]
 
 
+def numbers_of_the_law(table: Any, of_laws: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a table without the numbers of its law, or with those of another; `of_laws` has their keys by law."""
+    for law, names in of_laws.items():
+        for name in names:
+            if name in of_laws[table.law] and getattr(table, name) is None:
+                raise ValueError(f'{name} is missing: law = "{table.law}" needs it')
+            if name not in of_laws[table.law] and getattr(table, name) is not None:
+                raise ValueError(f'{name} belongs to law = "{law}"; "{table.law}" does not use it: remove the key')
+
+
 def ordered(table: Any) -> None:
     """Refuse a table that does not start before it stops."""
     if table.stop <= table.start:
         raise ValueError(f"expected start < stop, got start = {table.start}, stop = {table.stop}")
 
 
-def per_robot(field: FieldInfo) -> bool:
-    """Return whether [batch.randomize] may draw the number of a field for each robot."""
-    return PER_ROBOT in (*field.metadata, *_metadata(field.annotation))
-
-
-def names_file(field: FieldInfo) -> bool:
-    """Return whether a field's text is the name of a file."""
-    return _NAMES_FILE in (*field.metadata, *_metadata(field.annotation))
-
-
-def names_time_table(field: FieldInfo) -> bool:
-    """Return whether a field's text is the name of a file with a table over time."""
-    return _NAMES_TIME_TABLE in (*field.metadata, *_metadata(field.annotation))
+def is_marked(field: FieldInfo, mark: str) -> bool:
+    """Return whether the type of a field, or a part of it, has one of the marks above."""
+    return mark in (*field.metadata, *_metadata(field.annotation))
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from torchdismech.io.schema.base import (
     Table,
     Vector,
     exactly_one,
+    numbers_of_the_law,
 )
 
 __all__ = [
@@ -287,13 +288,7 @@ class Membrane(Table):
 
     @model_validator(mode="after")
     def _numbers_of_the_law(self) -> Membrane:
-        asked = {"neo_hookean": ("shear",), "mooney_rivlin": ("c1", "c2")}
-        for law, names in asked.items():
-            for name in names:
-                if law == self.law and getattr(self, name) is None:
-                    raise ValueError(f'{name} is missing: law = "{law}" needs it [N/m]')
-                if law != self.law and getattr(self, name) is not None:
-                    raise ValueError(f'{name} belongs to law = "{law}"; "{self.law}" does not use it: remove the key')
+        numbers_of_the_law(self, {"neo_hookean": ["shear"], "mooney_rivlin": ["c1", "c2"]})
         return self
 
 
@@ -333,11 +328,7 @@ class Inelastic(Table):
 
     @model_validator(mode="after")
     def _numbers_of_the_law(self) -> Inelastic:
-        needed, others = ("relaxation_time", "limit") if self.law == "maxwell" else ("limit", "relaxation_time")
-        if getattr(self, needed) is None:
-            raise ValueError(f'{needed} is missing: law = "{self.law}" needs it')
-        if getattr(self, others) is not None:
-            raise ValueError(f'{others} belongs to the other law; "{self.law}" does not use it: remove the key')
+        numbers_of_the_law(self, {"dahl": ["limit"], "plastic": ["limit"], "maxwell": ["relaxation_time"]})
         return self
 
 
