@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.base import PER_ROBOT, is_marked
 from torchdismech.io.schema.scene import Document
 from training.config import Config
 
@@ -117,7 +117,7 @@ def _tables_of(annotation: object) -> Iterator[type]:
 
 
 def _star(field: FieldInfo) -> str:
-    return "\\*" if per_robot(field) else ""
+    return "\\*" if is_marked(field, PER_ROBOT) else ""
 
 
 def _type(field: FieldInfo) -> str:

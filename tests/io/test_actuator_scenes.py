@@ -12,7 +12,7 @@ from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tendons import SLIP_VELOCITY
 from torchdismech.io.scene import load_scene
 from torchdismech.io.schema.actuators import Chamber, Tendon
-from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.base import PER_ROBOT, is_marked
 
 ROBOT = (
     scenes.rod(3, youngs=1e7)
@@ -193,7 +193,7 @@ def test_what_the_page_says_is_drawn(tmp_path):
     for name, table in (("tendon", Tendon), ("chamber", Chamber)):
         said = re.search(rf"`\[\[{name}\]\]` \(([\w, ]+)[:)]", page)
         assert said is not None and tuple(said[1].split(", ")) == DRAWN[name]
-        assert {key for key, field in table.model_fields.items() if per_robot(field)} == set(DRAWN[name])
+        assert {key for key, field in table.model_fields.items() if is_marked(field, PER_ROBOT)} == set(DRAWN[name])
     by_length = BY_LENGTH.replace('pull_file = "pull.csv"', "pull = 1e-3")
     chamber = CHAMBER.replace('pressure_file = "p.csv"', "pressure = 1e3")
     names = ["tendon.0.tension", *(f"tendon.1.{name}" for name in DRAWN["tendon"][1:])]

@@ -13,7 +13,7 @@ from torchdismech import rollout
 from torchdismech.io.scene import load_scene
 from torchdismech.io.scene.refusals import _tables
 from torchdismech.io.schema import scene as schema
-from torchdismech.io.schema.base import per_robot
+from torchdismech.io.schema.base import PER_ROBOT, is_marked
 
 DOCUMENTATION = Path(__file__).resolve().parents[2] / "docs" / "scene.md"
 FILES = {
@@ -76,7 +76,7 @@ def test_numbers_that_cannot_be_drawn_are_named(name):
             inner = list(_tables(field.annotation))
             for each in inner:
                 yield from not_drawn(each)
-            if not inner and "float" in str(field.annotation) and not per_robot(field):
+            if not inner and "float" in str(field.annotation) and not is_marked(field, PER_ROBOT):
                 yield key
 
     tables = _tables(schema.Document.model_fields[name].annotation)
