@@ -101,7 +101,7 @@ def test_pairs_between_sets_are_those_of_all_comparisons(case, count, others):
 
 @pytest.mark.parametrize("scale", [1e-3, 30.0])
 def test_sets_of_different_sizes_meet(scale):
-    """Find pairs between two sets that share no level: large obstacles and small primitives, and the reverse."""
+    """Find pairs between sets of very different sizes: large obstacles and small primitives, and the reverse."""
     low, high = cloud(0, 2, 140, spacing=0.3)
     centre, half = (low + high)[:, 100:] / 2, scale * (high - low)[:, 100:] / 2
     split = (low[:, :100], high[:, :100], centre - half, centre + half)
