@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from torchdismech.contact.pairs import broad_phase, columns
 from torchdismech.contact.pairs.broad_phase import adjacent, overlapping
-from torchdismech.errors import InputError
 from torchdismech.native import function_of
 
 # Pairs come out of comparisons of the given numbers: every test asks for exact equality.
@@ -296,27 +295,6 @@ def test_runs_repeat_exactly():
     assert_same(overlapping(low, high), compared_all(low, high))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (lambda low, high: (low[0], high[0]), r"low and high must be \(B, M, 3\)"),
-        (lambda low, high: (low, high[:, :2]), "low and high must be"),
-        (lambda low, high: (low, high, low), "both other_low and other_high"),
-        (lambda low, high: (low, high, low[:1], high[:1]), "expand boxes that all robots share"),
-        (lambda low, high: (low, high, low, low - 1.0), "box 5 of robot 0: low .* is above high .* on axis 0"),
-        (lambda low, high: (low, low - 1.0), "box 0 of robot 0: low .* is above high .* on axis 0"),
-        (lambda low, high: (low, high, None, None, torch.tensor([3, 2])), "increasing keys"),
-        (lambda low, high: (low, high, None, None, torch.tensor([25])), r"0 \.\.\. 24"),
-        (lambda low, high: (low, high, None, None, torch.tensor([-1, 2])), "increasing keys"),
-        (lambda low, high: (low, high, None, None, torch.tensor([1.0])), "int64"),
-    ],
-)
-def test_refusals(arguments, message):
-    """Refuse shapes that do not fit, boxes inside out, and keys that a search would miss."""
-    with pytest.raises(InputError, match=message):
-        overlapping(*arguments(*cloud(0, 2, 5)))
-
-
 # Neighbours by topology
 
 
@@ -348,7 +326,7 @@ def test_neighbours_are_those_that_a_walk_reaches(ring, corners):
     rng = np.random.default_rng(ring)
     for links in (rng.integers(0, 30, (25, 2)), np.stack([np.arange(29), np.arange(1, 30)], 1)):
         one, another = (rng.integers(0, 30, (15, k)) for k in corners)
-        assert adjacent(one, links=links, ring=ring).tolist() == near_by_walking(one, one, links, ring)
+        assert adjacent(one, None, links, ring).tolist() == near_by_walking(one, one, links, ring)
         assert adjacent(one, another, links, ring).tolist() == near_by_walking(one, another, links, ring)
 
 
@@ -356,11 +334,11 @@ def test_neighbours_in_small_and_empty_sets():
     """Exclude nothing where there is nothing, and take tensors as well as arrays."""
     empty = np.zeros((0, 2), dtype=int)
     edges = torch.tensor([[0, 1], [1, 2], [5, 6]])
-    assert adjacent(empty).tolist() == []
-    assert adjacent(edges, empty).tolist() == [] and adjacent(empty, edges).tolist() == []
-    assert adjacent(edges).tolist() == [1]
-    assert adjacent(edges, torch.tensor([[2], [6]])).tolist() == [1 * 2 + 0, 2 * 2 + 1]
-    assert adjacent(edges, links=empty, ring=3).tolist() == [1]
+    assert adjacent(empty, None, empty, 0).tolist() == []
+    assert adjacent(edges, empty, empty, 0).tolist() == [] and adjacent(empty, edges, empty, 0).tolist() == []
+    assert adjacent(edges, None, empty, 0).tolist() == [1]
+    assert adjacent(edges, torch.tensor([[2], [6]]), empty, 0).tolist() == [1 * 2 + 0, 2 * 2 + 1]
+    assert adjacent(edges, None, empty, 3).tolist() == [1]
 
 
 def test_neighbours_on_a_large_mesh():
@@ -370,24 +348,9 @@ def test_neighbours_on_a_large_mesh():
     steps = [(i[:, :-1], i[:, 1:]), (i[:-1], i[1:]), (i[:-1, :-1], i[1:, 1:])]
     edges = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in steps])
     degree = np.bincount(edges.ravel())
-    assert len(adjacent(edges)) == (degree * (degree - 1) // 2).sum()
-    assert len(adjacent(edges, links=edges, ring=1)) > len(adjacent(edges))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"primitives": [[0, -1]]}, "primitives must be node numbers"),
-        ({"primitives": [[0.0, 1.0]]}, "primitives must be node numbers"),
-        ({"primitives": [[0, 1]], "others": [1, 2]}, "others must be node numbers"),
-        ({"primitives": [[0, 1]], "ring": -1}, "ring must be at least 0"),
-        ({"primitives": [[0, 1]], "ring": 2}, "give links"),
-    ],
-)
-def test_refused_topologies(arguments, message):
-    """Refuse what are no node numbers, and a ring without links."""
-    with pytest.raises(InputError, match=message):
-        adjacent(**arguments)
+    sharing = adjacent(edges, None, edges, 0)
+    assert len(sharing) == (degree * (degree - 1) // 2).sum()
+    assert len(adjacent(edges, None, edges, 1)) > len(sharing)
 
 
 @pytest.mark.gpu

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from torchdismech.contact.pairs.columns import keys_of_pairs
-from torchdismech.errors import InputError
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.taping import NumbersRead
@@ -49,18 +48,10 @@ def overlapping(
     Returns
     -------
     robot, first, second : (K,) int64, sorted by robot, then first, then second. first < second within one set.
-
-    Raises
-    ------
-    InputError
-        For shapes that do not fit, a box with low > high, or keys that are not increasing.
     """
-    _check_shapes(low, high, other_low, other_high)
     robots, count = low.shape[:2]
     other_count = count if other_low is None else other_low.shape[1]
     if robots == 0 or count == 0 or other_count == 0:
-        if excluded is not None:
-            _check_excluded(excluded, count * other_count)
         empty = torch.empty(0, dtype=torch.int64, device=low.device)
         return empty, empty, empty
     boxes = [corner for corner in (low, high, other_low, other_high) if corner is not None]
@@ -69,10 +60,10 @@ def overlapping(
 
 
 def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded: Tensor | None) -> Overlaps | None:
-    """Return the pairs by compiled code; None where torch has to find them, or to say which box or key is wrong."""
+    """Return the pairs by compiled code; None where torch has to find them."""
     tensors = boxes if excluded is None else [*boxes, excluded]
     function = function_of("overlapping_boxes") if compiled_code_accepts(*tensors) and not traced() else None
-    if function is None or (excluded is not None and (excluded.dim(), excluded.dtype) != (1, torch.int64)):
+    if function is None:
         return None
     if taping():
         raise NumbersRead("which boxes overlap depends on numbers")
@@ -89,23 +80,18 @@ def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded:
         count = function(
             robots, first_count, low, high, other_count, other_low, other_high, *excluded_keys, room, numbers.data_ptr()
         )
-    if count < 0:
-        return None
     robot, first, second = numbers[:, :count].unbind()
     return robot, first, second
 
 
 def _by_torch(boxes: list[Tensor], count: int, other_count: int, excluded: Tensor | None) -> Overlaps:
-    """Return the pairs by operations of torch; refuse boxes and keys that are wrong."""
-    if excluded is not None:
-        _check_excluded(excluded, count * other_count)
+    """Return the pairs by operations of torch."""
     within = len(boxes) == 2
     # both sets as one tensor, in float64 (an exact copy) and with components first, which is faster
     low, high = (torch.cat(boxes[k::2], 1).double().movedim(2, 0).contiguous() for k in (0, 1))
     rows = _finite_rows(low, high)
     if len(rows) < low.shape[1]:
         low, high = low[:, rows], high[:, rows]
-    _check_boxes(low, high, rows)
     key = keys_of_pairs(low, high, count, within) if len(rows) else rows
     if excluded is not None and len(excluded):
         pair = key % (count * other_count)
@@ -116,9 +102,7 @@ def _by_torch(boxes: list[Tensor], count: int, other_count: int, excluded: Tenso
     return rows[robot], owner - robot * count, key - owner * other_count
 
 
-def adjacent(
-    primitives: ArrayLike, others: ArrayLike | None = None, links: ArrayLike | None = None, ring: int = 0
-) -> Tensor:
+def adjacent(primitives: ArrayLike, others: ArrayLike | None, links: ArrayLike, ring: int) -> Tensor:
     """Return the keys of pairs that are neighbours by topology, to exclude from contact.
 
     Neighbours share a node, or have nodes at most `ring` links apart.
@@ -126,24 +110,18 @@ def adjacent(
     Parameters
     ----------
     primitives : (M, k) nodes of each: k = 1 points, 2 edges, 3 triangles.
-    others : (M2, k2) nodes of the primitives of the second set; without, pairs are within the first, first < second.
-    links : (L, 2) nodes that are one link apart; needed where ring > 0.
+    others : (M2, k2) nodes of the primitives of the second set; None: pairs are within the first, first < second.
+    links : (L, 2) nodes that are one link apart.
     ring : how many links still count as near.
 
     Returns
     -------
     (X,) increasing int64 keys first * M2 + second (M2 = M for one set), on the CPU.
     """
-    if ring < 0:
-        raise InputError(f"ring must be at least 0, got {ring}")
-    if ring > 0 and links is None:
-        raise InputError(f"ring {ring} counts links between nodes: give links (L, 2)")
-    near = _checked_nodes("primitives", primitives)
-    far = near if others is None else _checked_nodes("others", others)
-    mesh = np.zeros((0, 2), dtype=np.int64) if links is None else _checked_nodes("links", links)
+    near, mesh = np.asarray(primitives), np.asarray(links)
+    far = near if others is None else np.asarray(others)
     nodes = 1 + max((int(a.max()) for a in (near, far, mesh) if a.size), default=-1)
-    reached = _incidence(near, nodes)
-    steps = _incidence(mesh, nodes)
+    reached, steps = _incidence(near, nodes), _incidence(mesh, nodes)
     for _ in range(ring):
         # to both ends of all links at a node, so to the node itself also; nodes without links stay
         reached = reached + reached @ steps.T @ steps
@@ -152,14 +130,6 @@ def adjacent(
     if others is None:
         first, second = first[first < second], second[first < second]
     return torch.from_numpy(np.sort(first * len(far) + second))
-
-
-def _checked_nodes(name: str, nodes: ArrayLike) -> np.ndarray:
-    """Return node numbers (n, k) as int64."""
-    array = np.asarray(nodes)
-    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer) or (array.size and array.min() < 0):
-        raise InputError(f"{name} must be node numbers of shape (n, k), got {array.dtype} of shape {array.shape}")
-    return array.astype(np.int64)
 
 
 def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
@@ -174,41 +144,3 @@ def _finite_rows(low: Tensor, high: Tensor) -> Tensor:
     """Return the robots (R,) whose boxes (3, B, M) are all finite, with distances that do not overflow."""
     spread, gap = high.amax(2) - low.amin(2), low.amax(2) - high.amin(2)  # any NaN or infinity shows in one of them
     return (spread.isfinite() & gap.isfinite()).all(0).nonzero().flatten()
-
-
-def _check_shapes(low: Tensor, high: Tensor, other_low: Tensor | None, other_high: Tensor | None) -> None:
-    """Refuse shapes that do not fit."""
-    if low.ndim != 3 or low.shape[2] != 3 or low.shape != high.shape:
-        raise InputError(f"low and high must be (B, M, 3) both, got {tuple(low.shape)} and {tuple(high.shape)}")
-    if other_low is None and other_high is None:
-        return
-    if other_low is None or other_high is None:
-        raise InputError("a second set of boxes needs both other_low and other_high, one of them is None")
-    if other_low.ndim != 3 or other_low.shape[::2] != low.shape[::2] or other_low.shape != other_high.shape:
-        raise InputError(
-            f"other_low and other_high must be ({len(low)}, M2, 3) both, as low is {tuple(low.shape)}, got "
-            f"{tuple(other_low.shape)} and {tuple(other_high.shape)}: expand boxes that all robots share"
-        )
-
-
-def _check_boxes(low: Tensor, high: Tensor, rows: Tensor) -> None:
-    """Refuse a box with low > high; `rows` are the numbers of the robots."""
-    if bool((low > high).any()):
-        axis, at, box = (low > high).nonzero()[0].tolist()
-        raise InputError(
-            f"box {box} of robot {int(rows[at])}: low {float(low[axis, at, box]):g} is above high "
-            f"{float(high[axis, at, box]):g} on axis {axis}; expected low <= high: is a margin negative?"
-        )
-
-
-def _check_excluded(excluded: Tensor, pairs: int) -> None:
-    """Refuse keys that are not increasing int64 numbers of pairs, as a binary search among them would miss some."""
-    if excluded.ndim != 1 or excluded.dtype != torch.int64:
-        raise InputError(f"excluded must be (X,) int64, got {tuple(excluded.shape)} {excluded.dtype}")
-    if len(excluded) and not (
-        bool((excluded[1:] > excluded[:-1]).all()) and int(excluded[0]) >= 0 and int(excluded[-1]) < pairs
-    ):
-        raise InputError(
-            f"excluded must be increasing keys first * M2 + second in 0 ... {pairs - 1}: take them from `adjacent` of "
-            "the same primitives"
-        )
