@@ -2,7 +2,7 @@
 //
 // The formulas of a pair are a loop of generated code (see `fused`), which is called for some pairs at a time, so that
 // its inputs and results stay in the first cache. Pairs are sorted by robot. `contact/pairs/pair_calls.py` makes the
-// arguments; the structures here are arrays of integers and addresses there (`contact/pairs/structures.py`).
+// arguments; the structures here are arrays of integers and addresses there (`Structure`).
 //
 // Several threads may call a function at once, each for other groups of TOGETHER robots; so each call has memory of its
 // own for what loops read and write.

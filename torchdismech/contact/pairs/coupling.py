@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.pairs.pair_calls import Structure
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairBlocks, Pairs, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import SelfContacts
-from torchdismech.contact.pairs.structures import BLOCK, BlockPlaces, Structure
 from torchdismech.fused import compiled_code_accepts
 from torchdismech.geometry.graphs import neighbours
 from torchdismech.native import Pool, address, function_of
@@ -28,6 +28,7 @@ from torchdismech.sparse import Pattern
 
 __all__ = ["CouplingCache", "StepPairs"]
 
+BLOCK = 12  # numbers for the sum of a 3 x 3 block in compiled code: three rows of four, so that a row is a vector
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time, so that they stay in a processor's cache
 MAX_EXCESS = 4  # times the needed pairs of nodes: a pattern that joins more is replaced by one for the needed alone
 # If a pattern has served fewer than FEW_STEPS steps of at most FEW_ROBOTS robots, the next one also joins nodes that
@@ -163,7 +164,7 @@ class Coupling:
         self._memory = memory
         self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
         self._summed: dict[int, IndexMap] = {}
-        self._block_places: dict[PairTable, BlockPlaces] = {}
+        self._block_places: dict[PairTable, Structure] = {}
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the base as values (nnz + 1, B) of this pattern, zero where contact adds entries.
@@ -180,11 +181,16 @@ class Coupling:
             return values.new_empty(rows, batch)
         return self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
 
-    def block_places(self, table: PairTable) -> BlockPlaces:
-        """Return where compiled code has to add the blocks of a table's pairs."""
+    def block_places(self, table: PairTable) -> Structure:
+        """Return where compiled code has to add the blocks of a table's pairs: the structure `Blocks` in `pairs.cpp`.
+
+        Its code first sums the blocks of a robot, `BLOCK` numbers each, then adds these sums to the nnz values. Blocks
+        that are not summed are left out: those of the other triangle of a symmetric matrix.
+        """
         if table not in self._block_places:
-            where = (self.pair_blocks[table], self.node_blocks.from_sums, self.from_base)
-            self._block_places[table] = BlockPlaces(self.node_blocks.summed, *where)
+            blocks, pair_blocks = self.node_blocks, self.pair_blocks[table]
+            members = (self.pattern.nnz, blocks.summed, pair_blocks, blocks.from_sums, self.from_base)
+            self._block_places[table] = Structure(*members)
         return self._block_places[table]
 
     def add(self, values: Tensor, touching: Touching, blocks: PairBlocks) -> None:
@@ -324,7 +330,7 @@ class StepPairs:
             return self.coupling.widened(values)
         wide, values_before = self.coupling.unfilled(values), values.contiguous()
         for number, (table, table_sums) in enumerate(sums.items()):
-            places = self.coupling.block_places(table).bound if at is None else at[table]
+            places = self.coupling.block_places(table) if at is None else at[table]
             table_sums.add(
                 q, velocity, friction.get(table), total, wide, None if number else values_before, gains, places
             )

@@ -10,21 +10,46 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed
-from torchdismech.contact.pairs.structures import Structure
 from torchdismech.fused import Fused, Loop, compiled_code_accepts
 from torchdismech.native import function_of, in_threads, taping
 from torchdismech.native.taping import NumbersRead
 
-__all__ = ["BoundLoop", "PairCalls", "pair_values"]
+__all__ = ["BoundLoop", "PairCalls", "Structure", "pair_values"]
 
 PAIRS_AT_ONCE = 32  # pairs for which a loop is called at a time: a multiple of the lengths of all processors' vectors
 ROBOTS_TOGETHER = 8  # as in `native/pairs.cpp`: threads share out groups of as many robots
 PAIRS_A_THREAD = 4000  # least number of pairs for each thread, about 1 ms
+
+
+class Structure:
+    """A C structure of integers and of addresses of tensors and arrays, which it keeps alive.
+
+    Attributes
+    ----------
+    address : of the structure; it stays the same when other members are filled in.
+    members : what it was filled with.
+    """
+
+    def __init__(self, *members: Tensor | np.ndarray | int | None):
+        self._numbers = np.empty(len(members), dtype=np.int64)
+        self.address: int = self._numbers.ctypes.data
+        self.fill(*members)
+
+    @classmethod
+    def unfilled(cls, count: int) -> Structure:
+        """Return a structure with `count` members that are all zero, to be filled in later."""
+        return cls(*[None] * count)
+
+    def fill(self, *members: Tensor | np.ndarray | int | None) -> None:
+        """Replace all members by others, which have to be as many."""
+        self.members = members
+        self._numbers[:] = [address(member) or 0 for member in members]
 
 
 class BoundLoop(NamedTuple):

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls
+from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls, Structure
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import PairTable
-from torchdismech.contact.pairs.structures import BlockPlaces, Structure
 from torchdismech.fused import Fused, compiled_code_accepts
 from torchdismech.native import function_of
 
@@ -48,14 +47,15 @@ class PairSums:
 
     Attributes
     ----------
-    block_places : structure for `BlockPlaces.members`, whose address tapes know. Recordings fill it in each step.
+    block_places : structure for the members of `Coupling.block_places`, whose address tapes know. Recordings fill it in
+        each step.
     """
 
     def __init__(self, loops: PairLoops, table: PairTable, constants: LawConstants):
         self._loops = loops
         further, slots = _further_inputs(table, constants)
         self._calls = PairCalls(table.listed, further, table.reaches.dtype, slots)
-        self.block_places = BlockPlaces.unfilled()
+        self.block_places = Structure.unfilled(5)
         self._bind(table, constants)
         self._reach, *rest = self._calls.further
         count = len(constants.tensors())
@@ -161,7 +161,7 @@ class PairSums:
         values : (nnz, B), or with more rows, of the matrix with contact.
         values_before : values of the matrix without contact, with which `values` are first overwritten; None: they are
             added to as they are.
-        at : where the blocks go; see `BlockPlaces.bound`.
+        at : where the blocks go; see `Coupling.block_places`.
         """
         for present, gain in zip(self._gains, gains, strict=True):
             present.fill_(gain)
