@@ -17,7 +17,7 @@ from torchdismech.contact.response import of_robots
 from torchdismech.errors import warn
 from torchdismech.robot.state import Control, State
 
-__all__ = ["ClosedGap", "closed_gap", "warn_of_overlap"]
+__all__ = ["ClosedGap", "closed_gap", "deep_overlap", "warn_of_overlap"]
 
 DEEP = 3.0  # in tolerances of a potential: an overlap of more, and of more than the contact radius, counts as deep
 UNBALANCED = 0.5  # of an obstacle's push on a node: if more of it is left unbalanced, it throws the node out
@@ -101,22 +101,28 @@ def _name_of_node(touching: Touching, k: int) -> str:
 def warn_of_overlap(obstacles: Sequence[Obstacle], state: State) -> None:
     """Warn where a robot begins so deep inside of an obstacle that this will throw it out, or that steps fail.
 
-    Deep is an overlap of more than the contact radius, so that a centre line or mid-surface is inside, and with a
-    potential of more than `DEEP` tolerances. A robot that rests on a potential is not warned of, however deep it is:
-    other forces balance the obstacle's push. Barriers are skipped, as they refuse such starts (`closed_gap`).
+    A robot that rests on a potential is not warned of, however deep it is: other forces balance the obstacle's push.
+    Barriers are skipped, as they refuse such starts (`closed_gap`).
     """
     for obstacle in obstacles:
-        law = obstacle.law
-        if law.response.feasible_only:
+        if obstacle.law.response.feasible_only:
             continue
-        gap, deep = obstacle.gap(state.q, state.time), obstacle.points.radius
-        if not isinstance(law, ConstraintLaw):
-            deep = torch.maximum(deep, DEEP * law.response.tolerance)
-        inside = gap < -deep
-        if bool(inside.any()) and not isinstance(law, ConstraintLaw):
+        gap = obstacle.gap(state.q, state.time)
+        inside = gap < -deep_overlap(obstacle)
+        if bool(inside.any()) and not obstacle.constrained:
             inside = inside & _thrown(obstacle, state)
         if bool(inside.any()):
             _warn(obstacle, gap, inside)
+
+
+def deep_overlap(obstacle: Obstacle) -> Tensor:
+    """Return the overlaps (.., P) [m] of a robot's points with an obstacle beyond which they are deep.
+
+    Deep is more than the contact radius, so that a centre line or mid-surface is inside, and with a potential more than
+    `DEEP` tolerances.
+    """
+    radius, law = obstacle.points.radius, obstacle.law
+    return radius if isinstance(law, ConstraintLaw) else torch.maximum(radius, DEEP * law.response.tolerance)
 
 
 def _thrown(obstacle: Obstacle, state: State) -> Tensor:

@@ -311,8 +311,7 @@ class ContactLaw(nn.Module):
     def tractions(self, normal: Tensor, velocity: Tensor) -> Tensor:
         """Return the tractions T (B, N, 3) for normals and velocities (B, N, 3), without coefficients along rods."""
         moving = (normal.permute(2, 1, 0), velocity.permute(2, 1, 0))
-        constants = self._constants_all_around()
-        return self.formulas.tractions(normal.shape[1], *moving, *constants).permute(2, 1, 0)
+        return self.formulas.tractions(normal.shape[1], *moving, *self._numbers).permute(2, 1, 0)
 
     def expected_tractions(self, normal: Tensor, velocity: Tensor, change: Tensor, traction: Tensor) -> Tensor:
         """Return the linearised tractions (B, N, 3) after a `change` of the velocities, as primal-dual steps need them.
@@ -324,23 +323,19 @@ class ContactLaw(nn.Module):
         normal, velocity, traction : (B, N, 3) before the change.
         """
         tensors = (x.permute(2, 1, 0) for x in (normal, velocity, change, traction))
-        constants = self._constants_all_around()
-        return self.formulas.expected_tractions(normal.shape[1], *tensors, *constants).permute(2, 1, 0)
+        return self.formulas.expected_tractions(normal.shape[1], *tensors, *self._numbers).permute(2, 1, 0)
 
     def _last_arguments(self, tangent: Tensor | None) -> tuple[Tensor, ...]:
-        """Return the last arguments of formulas: the constants, (1, B) or (), then tangents if friction needs them."""
-        constants = tuple(tensor.t() for tensor in self.constants.tensors())
+        """Return the last arguments of formulas: the constants, then tangents if friction needs them."""
         if self.friction is None or not self.friction.directional:
-            return constants
+            return self._numbers
         assert tangent is not None
-        return *constants, tangent.permute(2, 1, 0)
+        return *self._numbers, tangent.permute(2, 1, 0)
 
-    def _constants_all_around(self) -> tuple[Tensor, ...]:
-        """Return the constants, (1, B) or (), without those along rods, on which tractions do not depend."""
-        constants = self.constants
-        assert constants.friction is not None
-        tensors = constants.stiffness, constants.tolerance, *constants.friction.all_around().tensors()
-        return tuple(tensor.t() for tensor in tensors)
+    @property
+    def _numbers(self) -> tuple[Tensor, ...]:
+        """The present constants, (1, B) or ()."""
+        return tuple(tensor.t() for tensor in self.constants.tensors())
 
 
 class Partials(NamedTuple):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.initial_overlap import DEEP
-from torchdismech.contact.law import ConstraintLaw
+from torchdismech.contact.initial_overlap import deep_overlap
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.response import Penalty
 from torchdismech.errors import warn
@@ -101,9 +100,7 @@ class PenetrationWatch:
 
 def _deep(obstacle: Obstacle) -> Tensor:
     """Return the depth (.., P) [m] of each point beyond which a robot is deep in an obstacle and may pass through."""
-    radius, law = obstacle.points.radius, obstacle.law
-    deep = radius if isinstance(law, ConstraintLaw) else torch.maximum(radius, DEEP * law.response.tolerance)
-    return torch.minimum(deep, radius + DEEP_SHARE * obstacle.shape.depth)
+    return torch.minimum(deep_overlap(obstacle), obstacle.points.radius + DEEP_SHARE * obstacle.shape.depth)
 
 
 def _cure(obstacle: Obstacle, robot: int, depth: float, radius: float) -> str:
@@ -113,7 +110,7 @@ def _cure(obstacle: Obstacle, robot: int, depth: float, radius: float) -> str:
     by their ratio under a load at rest, and by the square of the ratio for the energy of an impact.
     """
     instead = "Barrier or Complementarity"
-    if isinstance(obstacle.law, ConstraintLaw):
+    if obstacle.constrained:
         return "Take a smaller dt, or max_substeps=16"
     response = obstacle.law.response
     if not isinstance(response, Penalty) or radius <= 0:

@@ -239,10 +239,6 @@ class FrictionConstants(NamedTuple):
         """Return the constants that are not None, in order: `FrictionConstants(*tensors)` restores them."""
         return tuple(constant for constant in self if constant is not None)
 
-    def all_around(self) -> FrictionConstants:
-        """Return the constants without coefficients along rods, as if friction were the same in all directions."""
-        return self._replace(forward=None, backward=None)
-
     @property
     def at_rest(self) -> Tensor:
         """The coefficient at rest, which is the largest one if those along rods are left aside."""

@@ -142,12 +142,12 @@ class Obstacle(Force):
     @property
     def symmetric(self) -> bool:
         """Whether the derivatives are symmetric matrices, as they are without friction."""
-        return self.constrained or self.law.friction is None
+        return not self.rubs
 
     @property
     def conservative(self) -> bool:  # type: ignore[override]
         """Whether the whole force has a potential, as it has without friction."""
-        return self.constrained or self.law.friction is None
+        return not self.rubs
 
     def bind(self, body: Body) -> None:
         """Learn the robot: make the points that touch, and check the shape and what friction needs of rods."""

@@ -176,13 +176,10 @@ class PairSums:
         The rows are gap [m], size of the force between the surfaces [N], and sliding speed [m/s]. `touching` (A,) are
         the numbers of the pairs that touch.
         """
-        summary, rows, total = self._summary, q.new_empty(3, len(touching)), torch.zeros_like(q)
+        summary = self._loop(self._loops.summary_of_nodes, self._force_inputs)
+        rows, total = q.new_empty(3, len(touching)), torch.zeros_like(q)
         self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), rows, total)
         return rows, total
-
-    @cached_property
-    def _summary(self) -> int:
-        return self._loop(self._loops.summary_of_nodes, self._force_inputs)
 
     def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the friction (B, P, KNOWN) of the pairs with which a search begins; zeros in empty slots."""

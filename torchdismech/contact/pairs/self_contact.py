@@ -149,7 +149,7 @@ class SelfContact(nn.Module):
     @property
     def symmetric(self) -> bool:
         """Whether the derivative of the forces is a symmetric matrix."""
-        return self.constrained or self.law.friction is None
+        return not self.rubs
 
     @property
     def constrained(self) -> bool:
