@@ -19,7 +19,10 @@ from torchdismech import (
     Newmark,
     Rectangle,
     RobotBuilder,
+    contact,
+    elastic,
     forces,
+    magnetics,
     meshes,
     modes,
     straight,
@@ -51,6 +54,27 @@ def moving(state, velocity):
     v = torch.zeros_like(state.velocity)
     v[:, : 3 * state.n_nodes] = torch.tensor(velocity, dtype=v.dtype).repeat(state.n_nodes)
     return state.replace(velocity=v)
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_numbers_belong_to_what_they_were_given_to(kind):
+    """Keep the numbers of forces, fields, energies and paths when a tensor or array is changed that gave them."""
+    vector, times, rows = kind([0.0, 0.0, -9.81]), kind([0.0, 1.0]), kind([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    stiffness = kind([[1.0], [2.0]])
+    made = [
+        forces.Gravity(vector),
+        forces.PointForce([0], vector),
+        forces.Pressure(stiffness),
+        magnetics.Constant(vector),
+        magnetics.Table(times, rows),
+        contact.Path(times, rows),
+        elastic.LinearElastic({"EA": stiffness}),
+    ]
+    before = [{name: tensor.clone() for name, tensor in one.state_dict().items()} for one in made]
+    for given in (vector, times, rows, stiffness):
+        given += 1.0
+    for one, numbers in zip(made, before, strict=True):
+        assert numbers and all(torch.equal(tensor, numbers[name]) for name, tensor in one.state_dict().items())
 
 
 def test_gravity_is_the_weight():

@@ -201,6 +201,6 @@ class RoutedForce(Force):
 
 def per_route(value, what: str, count: int) -> Tensor:
     """Return a parameter of routes as a tensor: (), for each route (T,), or for each robot (B, 1) or (B, T)."""
-    tensor = number(value, what).clone()
+    tensor = number(value, what)
     refuse_other_count(tensor, what, count, "routes")
     return tensor

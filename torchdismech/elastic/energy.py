@@ -110,7 +110,7 @@ class LinearElastic(Energy):
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             refuse_trained(value, f"LinearElastic.{name}")
-            tensor = numbers(value, f"LinearElastic: {name}")
+            tensor = numbers(value, f"LinearElastic: {name}").clone()
             refuse_no_robots(tensor, f"LinearElastic.{name}")
             refuse_negative(tensor, f"LinearElastic: {name}")
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))

@@ -159,12 +159,12 @@ class Force(nn.Module):
 
 
 def number(value, what: str) -> Tensor:
-    """Return a parameter as a tensor in float64 (tensors of floats keep their dtype).
+    """Return a parameter as a tensor of its own in float64 (tensors of floats keep their dtype).
 
     A tensor that requires gradients, numbers that are not finite, and what is no number are refused.
     """
     refuse_trained(value, what)
-    tensor = numbers(value, what)
+    tensor = numbers(value, what).clone()
     refuse_no_robots(tensor, what)
     if not torch.isfinite(tensor).all():
         raise InputError(f"{what}: expected finite numbers, got {value}")

@@ -16,11 +16,8 @@ __all__ = ["parameter", "refuse_matrix", "refuse_mixed", "refuse_nonpositive", "
 
 
 def parameter(kind, value, what: str) -> nn.Parameter:
-    """Return a value as a parameter named `what`; `kind` (`scalar` or `vector`) checks it.
-
-    It is a copy, so that no two shapes share a tensor.
-    """
-    return nn.Parameter(kind(value, what).clone(), requires_grad=False)
+    """Return a value as a parameter named `what`; `kind` (`scalar` or `vector`) checks and copies it."""
+    return nn.Parameter(kind(value, what), requires_grad=False)
 
 
 def refuse_nonpositive(parameter: Tensor, what: str, value) -> None:
