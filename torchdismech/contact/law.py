@@ -120,7 +120,7 @@ class LawFormulas:
         of_contact, of_friction = "forces of contact", "friction of contact"
         self.forces = self.fused(_forces, of_contact)
         self.forces_and_derivatives = self.fused(_forces_and_derivatives, of_contact)
-        self.primal_dual_derivatives = self.fused(_primal_dual_derivatives, of_contact)
+        self.primal_dual_derivatives = self.fused(partial(_forces_and_derivatives, primal_dual=True), of_contact)
         self.tractions = self.fused(_tractions, of_friction)
         self.expected_tractions = self.fused(_expected_tractions, of_friction)
 
@@ -358,30 +358,23 @@ def _forces(law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, *co
 
 
 def _forces_and_derivatives(
-    law: LawFormulas, gap: Tensor, normal: Tensor, velocity: Tensor, curvature: Tensor, *constants: Tensor
-) -> list:
-    """Return the components of F (3), dF/dx (9) and, with friction, dF/dvelocity (9)."""
-    normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
-    return _by_components(law.partials(gap, normals, velocities, LawConstants.of(*constants)), normals, curvature)
-
-
-def _primal_dual_derivatives(
     law: LawFormulas,
     gap: Tensor,
     normal: Tensor,
     velocity: Tensor,
     curvature: Tensor,
-    traction: Tensor,
     *constants: Tensor,
+    primal_dual: bool = False,
 ) -> list:
-    """As `_forces_and_derivatives`, with the derivatives of primal-dual steps for an estimated `traction`."""
-    normals, velocities, expected = (Vec3(*x.unbind(0)) for x in (normal, velocity, traction))
-    partials = law.partials(gap, normals, velocities, LawConstants.of(*constants), expected)
-    return _by_components(partials, normals, curvature)
+    """Return the components of F (3), dF/dx (9) and, with friction, dF/dvelocity (9).
 
-
-def _by_components(partials: Partials, normals: Vec3, curvature: Tensor) -> list:
-    force, by_gap, by_normal, by_velocity = partials
+    With `primal_dual` the first of the constants is an estimated traction, and derivatives are those of such steps.
+    """
+    normals, velocities = Vec3(*normal.unbind(0)), Vec3(*velocity.unbind(0))
+    expected, constants = (Vec3(*constants[0].unbind(0)), constants[1:]) if primal_dual else (None, constants)
+    force, by_gap, by_normal, by_velocity = law.partials(
+        gap, normals, velocities, LawConstants.of(*constants), expected
+    )
     turning = [Vec3(*row.unbind(0)) for row in curvature.unbind(0)]  # its columns are its rows
     columns = [
         by_normal.applied(column) + by_gap.times(n) for column, n in zip(turning, normals.components(), strict=True)

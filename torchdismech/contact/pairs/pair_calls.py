@@ -7,7 +7,7 @@ is used again for the next pairs, it stays in a processor's nearest cache. Threa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ class PairCalls:
             self.further = [
                 next(row) if tensor.dim() else torch.empty((), dtype=tensor.dtype, device="cpu") for tensor in further
             ]
-        self._dtype, self._functions = dtype, dict[str, Callable]()
+        self._dtype = dtype
         self._columns, self._pairs = Structure.unfilled(columns), Structure.unfilled(8)  # by `bind`
         self._loops: dict[Fused, BoundLoop | None] = {}
         self._held: list[Any] = []  # keeps alive what compiled code knows by its address
@@ -109,14 +109,6 @@ class PairCalls:
         self._columns.fill(*columns)
         sizes = (nodes.shape[1], self.count, len(columns))
         self._pairs.fill(*sizes, robot, nodes, slots, self._columns.address, self._read)
-
-    def _function(self, name: str) -> Callable:
-        """Return a function of compiled code by name; it exists wherever loops could be compiled."""
-        if name not in self._functions:
-            function = function_of(name, self._dtype)
-            assert function is not None
-            self._functions[name] = function
-        return self._functions[name]
 
     def loop(self, loop: Fused, inputs: Sequence[Tensor]) -> BoundLoop | None:
         """Return a loop bound to the views `inputs` of the buffer; None if it cannot be compiled."""
@@ -147,13 +139,15 @@ class PairCalls:
         friction : (B, P, KNOWN) friction of the pairs, if loops read it.
         rest : further arguments of the function.
         """
+        function = function_of(name, self._dtype)
+        assert function is not None  # it exists wherever loops could be compiled
         if taping() and not self.on_tapes:
             raise NumbersRead("which pairs may touch depends on numbers")
         parts = -(-len(first) // ROBOTS_TOGETHER)
         if name == "pair_values":
             parts = -(-self.count // PAIRS_AT_ONCE)
         given = (self._pairs.address, first.shape[1], first.contiguous(), second.contiguous(), friction, *rest)
-        in_threads(self._function(name), given, parts, self.count // PAIRS_A_THREAD, reads=None)
+        in_threads(function, given, parts, self.count // PAIRS_A_THREAD, reads=None)
 
 
 class _Kept(threading.local):

@@ -72,11 +72,11 @@ class PairLoops:
         self.force = law.fused(_force, forces)
         self.summary = law.fused(partial(_summary, kernel), reports)
         self.derivatives = law.fused(_derivatives, forces)
-        self.primal_dual_derivatives = law.fused(_primal_dual_derivatives, forces)
+        self.primal_dual_derivatives = law.fused(partial(_derivatives, primal_dual=True), forces)
         self.force_of_nodes = law.fused(partial(_force_of_nodes, kernel), forces)
         self.summary_of_nodes = law.fused(partial(_summary_of_nodes, kernel), reports)
         self.blocks_of_nodes = law.fused(partial(_blocks_of_nodes, kernel), forces)
-        self.primal_dual_blocks_of_nodes = law.fused(partial(_primal_dual_blocks_of_nodes, kernel), forces)
+        self.primal_dual_blocks_of_nodes = law.fused(partial(_blocks_of_nodes, kernel, primal_dual=True), forces)
 
     @classmethod
     def of(cls, kernel: Kernel, law: LawFormulas) -> PairLoops:
@@ -283,11 +283,23 @@ def _summary_of_nodes(
 
 
 def _derivatives(
-    law: LawFormulas, geometry: Tensor, moving: Tensor, position_gain: Tensor, velocity_gain: Tensor, *constants: Tensor
+    law: LawFormulas,
+    geometry: Tensor,
+    moving: Tensor,
+    position_gain: Tensor,
+    velocity_gain: Tensor,
+    *further: Tensor,
+    primal_dual: bool = False,
 ) -> list:
-    """Return the forces on the nodes, then matrix, left and right of `PairBlocks`, by components."""
+    """Return the forces on the nodes, then matrix, left and right of `PairBlocks`, by components.
+
+    Parameters
+    ----------
+    further : the law's constants; before them an estimated traction (3, A) if the derivatives are to be those of
+        `primal_dual` steps.
+    """
     at = Geometry.of(geometry.unbind(0))
-    return _derivatives_at(law, at, moving, position_gain, velocity_gain, constants)
+    return _derivatives_at(law, at, moving, position_gain, velocity_gain, *_traction_and_rest(further, primal_dual))
 
 
 def _blocks_of_nodes(
@@ -299,41 +311,19 @@ def _blocks_of_nodes(
     velocity_gain: Tensor,
     reach: Tensor,
     *further: Tensor,
+    primal_dual: bool = False,
 ) -> list:
-    """Return the rows of `_derivatives`, then the weights; other arguments are those of `_of_nodes`."""
-    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
-    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, constants), *at.weights]
+    """Return the rows of `_derivatives`, then the weights.
+
+    Other arguments are those of `_of_nodes`, but that `further` begins with a traction as in `_derivatives`.
+    """
+    traction, rest = _traction_and_rest(further, primal_dual)
+    at, constants = _of_nodes(kernel, law, x, moving, reach, rest)
+    return [*_derivatives_at(law, at, moving, position_gain, velocity_gain, traction, constants), *at.weights]
 
 
-def _primal_dual_derivatives(
-    law: LawFormulas,
-    geometry: Tensor,
-    moving: Tensor,
-    position_gain: Tensor,
-    velocity_gain: Tensor,
-    traction: Tensor,
-    *constants: Tensor,
-) -> list:
-    """Return the rows of `_derivatives` with the derivatives of primal-dual steps, for an estimated traction (3, A)."""
-    at, expected = Geometry.of(geometry.unbind(0)), Vec3(*traction.unbind(0))
-    return _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, expected)
-
-
-def _primal_dual_blocks_of_nodes(
-    kernel: Kernel,
-    law: LawFormulas,
-    x: Tensor,
-    moving: Tensor,
-    position_gain: Tensor,
-    velocity_gain: Tensor,
-    reach: Tensor,
-    traction: Tensor,
-    *further: Tensor,
-) -> list:
-    """Return the rows of `_blocks_of_nodes` with the derivatives of primal-dual steps, for a traction (3, A)."""
-    at, constants = _of_nodes(kernel, law, x, moving, reach, further)
-    rows = _derivatives_at(law, at, moving, position_gain, velocity_gain, constants, Vec3(*traction.unbind(0)))
-    return [*rows, *at.weights]
+def _traction_and_rest(further: Sequence[Tensor], primal_dual: bool) -> tuple[Vec3 | None, Sequence[Tensor]]:
+    return (Vec3(*further[0].unbind(0)), further[1:]) if primal_dual else (None, further)
 
 
 def _derivatives_at(
@@ -342,8 +332,8 @@ def _derivatives_at(
     moving: Tensor,
     position_gain: Tensor,
     velocity_gain: Tensor,
+    traction: Vec3 | None,
     constants: Sequence[Tensor],
-    traction: Vec3 | None = None,
 ) -> list:
     partials = law.partials(at.gap, at.normal, at.velocity, LawConstants.of(*constants), traction).times(at.share)
     force, by_gap, by_normal, by_velocity = partials
