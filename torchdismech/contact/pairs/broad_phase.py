@@ -8,10 +8,7 @@ ones. A robot's columns depend on its own boxes only: row i of a batch gives wha
 
 from __future__ import annotations
 
-import numpy as np
-import scipy  # its parts are imported at their first use
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from torchdismech.contact.pairs.columns import keys_of_pairs
@@ -19,7 +16,7 @@ from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.taping import NumbersRead
 
-__all__ = ["adjacent", "overlapping"]
+__all__ = ["overlapping"]
 
 ROOM = 8  # pairs per box for which memory is reserved at first
 
@@ -43,7 +40,7 @@ def overlapping(
     low, high : (B, M, 3) corners of axis-aligned boxes [m], low <= high.
     other_low, other_high : (B, M2, 3) a second set; pairs are then one box of each set, else two of the first.
     excluded : (X,) increasing int64, keys first * M2 + second of pairs that never count, in any robot (M2 = M for one
-        set; see `adjacent`).
+        set; see `neighbours.adjacent`).
 
     Returns
     -------
@@ -100,44 +97,6 @@ def _by_torch(boxes: list[Tensor], count: int, other_count: int, excluded: Tenso
     owner = key // other_count
     robot = owner // count
     return rows[robot], owner - robot * count, key - owner * other_count
-
-
-def adjacent(primitives: ArrayLike, others: ArrayLike | None, links: ArrayLike, ring: int) -> Tensor:
-    """Return the keys of pairs that are neighbours by topology, to exclude from contact.
-
-    Neighbours share a node, or have nodes at most `ring` links apart.
-
-    Parameters
-    ----------
-    primitives : (M, k) nodes of each: k = 1 points, 2 edges, 3 triangles.
-    others : (M2, k2) nodes of the primitives of the second set; None: pairs are within the first, first < second.
-    links : (L, 2) nodes that are one link apart.
-    ring : how many links still count as near.
-
-    Returns
-    -------
-    (X,) increasing int64 keys first * M2 + second (M2 = M for one set), on the CPU.
-    """
-    near, mesh = np.asarray(primitives), np.asarray(links)
-    far = near if others is None else np.asarray(others)
-    nodes = 1 + max((int(a.max()) for a in (near, far, mesh) if a.size), default=-1)
-    reached, steps = _incidence(near, nodes), _incidence(mesh, nodes)
-    for _ in range(ring):
-        # to both ends of all links at a node, so to the node itself also; nodes without links stay
-        reached = reached + reached @ steps.T @ steps
-    pairs = (reached @ _incidence(far, nodes).T).tocoo()
-    first, second = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
-    if others is None:
-        first, second = first[first < second], second[first < second]
-    return torch.from_numpy(np.sort(first * len(far) + second))
-
-
-def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
-    """Return the matrix (M, nodes), true where a primitive has a node."""
-    count, corners = primitives.shape
-    rows = np.repeat(np.arange(count), corners)
-    matrix = scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), (rows, primitives.ravel())), shape=(count, nodes))
-    return matrix.tocsr()
 
 
 def _finite_rows(low: Tensor, high: Tensor) -> Tensor:

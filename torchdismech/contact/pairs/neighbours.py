@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import scipy  # its parts are imported at their first use
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-__all__ = ["Neighbours", "paths_between"]
+__all__ = ["Neighbours", "adjacent", "paths_between"]
 
 ROWS = 512  # nodes from which shortest paths are found at a time
 
@@ -18,7 +20,7 @@ class Neighbours(nn.Module):
 
     Parameters
     ----------
-    keys : (X,) increasing int64 keys of pairs that are neighbours in all robots, see `broad_phase.adjacent`.
+    keys : (X,) increasing int64 keys of pairs that are neighbours in all robots, see `adjacent`.
     others : (Y,) increasing int64 keys of pairs that are neighbours in some robots only.
     where : (B, Y) bool, in which robots these are; (1, 0) without others.
     """
@@ -66,6 +68,44 @@ class Neighbours(nn.Module):
         return ~((self.others[at] == key) & self.where[robot % len(self.where), at])
 
 
+def adjacent(primitives: ArrayLike, others: ArrayLike | None, links: ArrayLike, ring: int) -> Tensor:
+    """Return the keys of pairs that are neighbours by topology, to exclude from contact.
+
+    Neighbours share a node, or have nodes at most `ring` links apart.
+
+    Parameters
+    ----------
+    primitives : (M, k) nodes of each: k = 1 points, 2 edges, 3 triangles.
+    others : (M2, k2) nodes of the primitives of the second set; None: pairs are within the first, first < second.
+    links : (L, 2) nodes that are one link apart.
+    ring : how many links still count as near.
+
+    Returns
+    -------
+    (X,) increasing int64 keys first * M2 + second (M2 = M for one set), on the CPU.
+    """
+    near, mesh = np.asarray(primitives), np.asarray(links)
+    far = near if others is None else np.asarray(others)
+    nodes = 1 + max((int(a.max()) for a in (near, far, mesh) if a.size), default=-1)
+    reached, steps = _incidence(near, nodes), _incidence(mesh, nodes)
+    for _ in range(ring):
+        # to both ends of all links at a node, so to the node itself also; nodes without links stay
+        reached = reached + reached @ steps.T @ steps
+    pairs = (reached @ _incidence(far, nodes).T).tocoo()
+    first, second = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
+    if others is None:
+        first, second = first[first < second], second[first < second]
+    return torch.from_numpy(np.sort(first * len(far) + second))
+
+
+def _incidence(primitives: np.ndarray, nodes: int) -> scipy.sparse.csr_array:
+    """Return the matrix (M, nodes), true where a primitive has a node."""
+    count, corners = primitives.shape
+    rows = np.repeat(np.arange(count), corners)
+    matrix = scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), (rows, primitives.ravel())), shape=(count, nodes))
+    return matrix.tocsr()
+
+
 def paths_between(nodes: Tensor, split: int, links: np.ndarray, lengths: Tensor, limit: float) -> Tensor:
     """Return the lengths (K,) of the shortest paths along edges between the primitives of pairs [m].
 
@@ -88,14 +128,11 @@ def _path_lengths(pairs: np.ndarray, links: np.ndarray, lengths: np.ndarray, cou
 
     `count` is the number of nodes.
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    graph = csr_array((lengths, (links[:, 0], links[:, 1])), shape=(count, count))
+    graph = scipy.sparse.csr_array((lengths, (links[:, 0], links[:, 1])), shape=(count, count))
     starts, row = np.unique(pairs[:, 0], return_inverse=True)
     lengths_of_paths = np.full(len(pairs), np.inf)
     for first in range(0, len(starts), ROWS):
-        ways = dijkstra(graph, directed=False, indices=starts[first : first + ROWS], limit=limit)
+        ways = scipy.sparse.csgraph.dijkstra(graph, directed=False, indices=starts[first : first + ROWS], limit=limit)
         here = (row >= first) & (row < first + ROWS)
         lengths_of_paths[here] = ways[row[here] - first, pairs[here, 1]]
     return lengths_of_paths

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from torchdismech.contact.copies import take_trained
 from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
-from torchdismech.contact.pairs.broad_phase import adjacent
 from torchdismech.contact.pairs.centre_lines import CentreLines
-from torchdismech.contact.pairs.neighbours import Neighbours, paths_between
+from torchdismech.contact.pairs.neighbours import Neighbours, adjacent, paths_between
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Touching, touching
