@@ -209,10 +209,8 @@ class Barrier(Potential):
         """Return gamma / v and dgamma/dv of gamma = 2 y - y^2 with y = v / v_slip up to 1, then 1."""
         y = speed / slip_velocity
         sticking = y < 1
-        sliding = 1 / torch.where(sticking, 1.0, speed)
-        return torch.where(sticking, (2 - y) / slip_velocity, sliding), torch.where(
-            sticking, 2 * (1 - y) / slip_velocity, 0.0
-        )
+        ratio = torch.where(sticking, (2 - y) / slip_velocity, 1 / torch.where(sticking, 1.0, speed))
+        return ratio, torch.where(sticking, 2 * (1 - y) / slip_velocity, 0.0)
 
 
 class FrictionConstants(NamedTuple):

@@ -29,9 +29,8 @@ from torchdismech.robot.state import Control, State
 
 __all__ = ["Obstacle"]
 
-CARRYING_ROUNDS = (
-    3  # of `Obstacle.without_overlap` that carry single nodes, before a last one carries all nodes of a robot
-)
+# of `Obstacle.without_overlap` that carry single nodes, before a last one carries all nodes of a robot
+CARRYING_ROUNDS = 3
 FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
@@ -174,12 +173,12 @@ class Obstacle(Force):
 
     def _refuse_no_rods(self, tangents: RodTangents, directional: bool) -> None:
         """Refuse coefficients along rods, or rolling, if no rod touches the obstacle."""
-        candidates = {"forward_coefficient and backward_coefficient": tangents.on_rods & (tangents.signs[:, 1] > 0)}
-        candidates = candidates if directional else {}
-        if self.rolling:
-            candidates["rolling"] = tangents.on_rods
-        for argument, points in candidates.items():
-            if not bool((points & self.touches).any()):
+        have_direction, on_rods = tangents.on_rods & (tangents.signs[:, 1] > 0), tangents.on_rods
+        for argument, given, points in (
+            ("forward_coefficient and backward_coefficient", directional, have_direction),
+            ("rolling", self.rolling, on_rods),
+        ):
+            if given and not bool((points & self.touches).any()):
                 raise InputError(
                     f"obstacle {self.name!r}: its friction is to differ along rods or to turn them, and no rod touches "
                     f"it; leave out {argument}"

@@ -40,16 +40,13 @@ class RodTangents(nn.Module):
 
     def __init__(self, body: Body, points: TouchPoints):
         super().__init__()
-        edges_of_points = _edges_of_points(body, points)
-        edges, on_rods = (
-            [(0, 0) if both is None else both[:2] for both in edges_of_points],
-            [both is not None for both in edges_of_points],
-        )
-        second = [1.0 if both is None else both[2] for both in edges_of_points]
-        self.register_buffer("edges", torch.tensor(edges, device="cpu"), persistent=False)
+        found = _edges_of_points(body, points)
+        on_rods = [edges is not None for edges in found]
+        first, second, signs = zip(*((0, 0, 1.0) if edges is None else edges for edges in found), strict=True)
+        self.register_buffer("edges", torch.tensor([first, second], device="cpu").t().contiguous(), persistent=False)
         self.register_buffer("on_rods", torch.tensor(on_rods, device="cpu"), persistent=False)
-        signs = torch.tensor([(1.0, sign) for sign in second], dtype=torch.float64, device="cpu")
-        self.register_buffer("signs", signs, persistent=False)
+        of_both = torch.tensor([[1.0, sign] for sign in signs], dtype=torch.float64, device="cpu")
+        self.register_buffer("signs", of_both, persistent=False)
 
     def axes(self, tangent: Tensor) -> Tensor:
         """Return the axes (B, P, 3) at the points, unit vectors or zero, from the tangents (B, A, 3) of edges."""

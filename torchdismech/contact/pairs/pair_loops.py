@@ -40,9 +40,8 @@ KNOWN = 9  # numbers of the friction of a pair: traction, normal and velocity; s
 # more steps of a coiling rope fail; with 0.125, searches take longer.
 LARGEST_STEP = 0.25
 SMALLEST = 1e-37  # m^2, least squared distance by which normals are divided, so that they are finite
-Kernel = Callable[
-    ..., Closest
-]  # finds closest points from the nodes, and from the tensors of `PairTable.kernel_arguments`
+# finds closest points from the nodes, and from the tensors of `PairTable.kernel_arguments`
+Kernel = Callable[..., Closest]
 # for each kernel, the places of the first primitive's nodes among those of a pair
 FIRST: dict[Kernel, list[int]] = {closest_segments: [0, 1], closest_on_triangle: [0], closest_crossing: [0, 1, 4, 5]}
 
