@@ -17,8 +17,7 @@ from torchdismech.contact.obstacles.rolling import Rolling
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
-from torchdismech.contact.obstacles.surface import Surface
-from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.contact.obstacles.touch_points import Surface, TouchPoints
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
 from torchdismech.errors import InputError, name_in_files, refuse_other_kind, truth
 from torchdismech.forces.base import Force

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.obstacles.rod_tangents import RodTangents
-from torchdismech.contact.obstacles.surface import Surface
-from torchdismech.contact.obstacles.touch_points import TouchPoints
+from torchdismech.contact.obstacles.touch_points import Surface, TouchPoints
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import sizes_of
 from torchdismech.fused import Fused

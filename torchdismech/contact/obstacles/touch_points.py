@@ -1,8 +1,12 @@
-"""Points of a robot that touch obstacles: its nodes and, with a spacing, points on edges and in triangles."""
+"""Points of a robot that touch obstacles, and its surface there.
+
+These are its nodes and, with a spacing, points on edges and in triangles.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +16,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.dependence import Block
 from torchdismech.robot.body import Body, concatenated_sizes
 
-__all__ = ["TouchPoints"]
+__all__ = ["Surface", "TouchPoints"]
 
 MAX_POINTS = 1_000_000  # on all edges, or in all triangles, of a robot
 ROUNDING = 1e-6  # relative, enough for float32: an edge of exactly two spacings is divided into two parts
@@ -112,6 +116,27 @@ class TouchPoints(nn.Module):
         """
         of_nodes, *between = of_points.split([self.n_nodes, *(part.count for part in self.between)], dim=1)
         return [of_nodes, *(part.derivatives(values) for part, values in zip(self.between, between, strict=True))]
+
+
+class Surface(NamedTuple):
+    """Position and motion of a robot's surface relative to an obstacle, at its P points.
+
+    Attributes
+    ----------
+    gap : (B, P) [m].
+    normal : (B, P, 3) unit vectors towards the robot.
+    curvature : (B, P, 3, 3) derivative of the normal by the points' positions [1/m].
+    velocity : (B, P, 3) of the robot's surface relative to the obstacle [m/s].
+    axis : (B, P, 3) axes of rods at the start of the step, see `RodTangents`; None where friction does not need them.
+    lever : (B, P, 3) derivative of the surface's velocity by the rod's spin [m]; None where rods do not roll.
+    """
+
+    gap: Tensor
+    normal: Tensor
+    curvature: Tensor
+    velocity: Tensor
+    axis: Tensor | None
+    lever: Tensor | None
 
 
 class _Between(nn.Module):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed
 from torchdismech.fused import Fused, Loop, compiled_code_accepts
-from torchdismech.native import function_of, in_threads, taping
+from torchdismech.native import address, function_of, in_threads, taping
 from torchdismech.native.taping import NumbersRead
 
 __all__ = ["BoundLoop", "PairCalls", "Structure", "pair_values"]
