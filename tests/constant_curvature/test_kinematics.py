@@ -15,6 +15,14 @@ SHARES = torch.tensor([0.2, 0.7, 0.5, 1.0], dtype=torch.float64)
 BENDS = [0.0, 1e-9, 1e-4, 0.8, 2.5]  # rad: straight, beside it, and far from it
 
 
+def test_numbers_belong_to_the_arm():
+    """Keep an arm's constants when tensors that gave them are changed."""
+    gravity, damping = torch.tensor([0.0, 0.0, -9.0]).double(), torch.full((9,), 125.0).double()
+    arm = paper_arm(gravity=gravity, damping=damping)
+    gravity.zero_(), damping.zero_()
+    assert arm.gravity.tolist() == [0.0, 0.0, -9.0] and bool((arm.damping == 125.0).all())
+
+
 def test_bend_functions_are_their_power_series():
     """Hold all eight functions against sums in extended precision, below, at and beyond the switch."""
     q = np.array([0.0, 1e-12, 1e-6, 0.1, 0.999, 1.0, 1.001, 4.0, 9.0])

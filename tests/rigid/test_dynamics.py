@@ -32,6 +32,9 @@ def test_what_is_given_is_kept_under_its_name(axes):
         given[name] = about if len(axes) == 3 else about[0]
     again = RigidChain(**given, space=chain.space)
     assert all(torch.equal(getattr(again, name), getattr(chain, name)) for name in chain.per_robot)
+    for name in chain.per_robot:  # each chain has numbers of its own
+        getattr(chain, name).add_(1.0)
+        assert not bool((getattr(again, name) == getattr(chain, name)).any())
 
 
 @pytest.mark.parametrize(("name", "segments"), CASES)

@@ -164,7 +164,7 @@ class PneumaticArm(ReducedModel):
     def _register(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
             refuse_trained(value, f"PneumaticArm.{name}", "give an nn.Parameter, which an arm keeps")
-            value = nn.Parameter(value, requires_grad=False)
+            value = nn.Parameter(value.clone(), requires_grad=False)
         self.register_parameter(name, value)
 
     # ---- sizes and constants ---------------------------------------------------------------------------------------

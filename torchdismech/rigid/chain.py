@@ -326,7 +326,7 @@ class RigidChain(ReducedModel):
         if isinstance(value, nn.Parameter):
             self.register_parameter(name, value)
         else:
-            self.register_buffer(name, value)
+            self.register_buffer(name, value if value.requires_grad else value.clone())
 
     def _by_axis(self, value, name: str) -> list[tuple[str, Given]]:
         """Return (axis, value) for each axis; one number counts for all axes."""
