@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,12 +17,15 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, warn
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.problem import Method, StepProblem, Take
+from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_whole_steps
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
 from torchdismech.values import split
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.integrator import SteppingMethod
 
 __all__ = ["Chunk", "ChunkInputs", "BatchTensors", "check_chunk", "chunk_size", "in_chunks", "chunks_of"]
 
@@ -39,13 +42,7 @@ def check_chunk(chunk: int | str | None) -> int | str | None:
     raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
 
 
-class Chunked(Method, Protocol):
-    """A method that says how many robots of a batch are stepped at a time."""
-
-    chunk: int | str | None
-
-
-def chunk_size(model: Model, batch: int, method: Chunked) -> int:
+def chunk_size(model: Model, batch: int, method: SteppingMethod) -> int:
     """Return how many robots are stepped at a time by a method.
 
     "auto" decides once for a model and a batch size, so that all steps of a run agree. On a CPU the size depends on the

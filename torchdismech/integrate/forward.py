@@ -9,17 +9,17 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 import torch
 
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
+from torchdismech.integrate.gradients.course_states import CourseStates
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.recording import kind_of, recording_of, recordings_for_threads
-from torchdismech.integrate.recorded.series import StepKeeper
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.step import solved_step
@@ -27,7 +27,7 @@ from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
 
-__all__ = ["SolvedChunk", "StateStore", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks"]
+__all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks"]
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,6 @@ class SolvedChunk:
     candidates: ContactCandidates | None
 
 
-class StateStore(Protocol):
-    """Keeps the states after each of several steps, chunk by chunk."""
-
-    @property
-    def common_steps(self) -> int:
-        """How many steps all chunks so far have taken, so that the next one need not take more.
-
-        Before the first chunk: the number of all steps.
-        """
-        ...
-
-    def of_chunk(self, chunk: Chunk) -> StepKeeper:
-        """Return what keeps the states of the robots of a chunk."""
-        ...
-
-
 def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]) -> Values:
     """Return the tensors that the model holds in a step in place of its own.
 
@@ -71,7 +55,7 @@ def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chu
 
 
 def solved_in_chunks(
-    problem: StepProblem, chunks: Sequence[Chunk], store: StateStore | None = None
+    problem: StepProblem, chunks: Sequence[Chunk], store: CourseStates | None = None
 ) -> tuple[State, StepInfo, list[SolvedChunk]]:
     """Return the states after a step, how it went, and how each chunk of the batch was solved.
 
@@ -108,7 +92,7 @@ class _ChunkSolver:
     recordings : those that take all chunks from now on, one for each thread; none before it is known that they do.
     """
 
-    def __init__(self, problem: StepProblem, chunks: Sequence[Chunk], store: StateStore | None):
+    def __init__(self, problem: StepProblem, chunks: Sequence[Chunk], store: CourseStates | None):
         self._problem, self._chunks, self._store = problem, chunks, store
         self.recordings: list[RecordedStep] = []
         self._kind: StepKind | None = None

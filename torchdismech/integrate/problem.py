@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,8 +12,6 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.integrate.scheme import Scheme
-from torchdismech.integrate.search.attempts import Attempt
 from torchdismech.magnetics.force import fields_at
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
@@ -23,35 +21,11 @@ from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Values, evaluated, every_module, requiring_gradients
 
-__all__ = ["Method", "StepProblem", "Take"]
+if TYPE_CHECKING:
+    from torchdismech.integrate.integrator import SteppingMethod
+    from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 
-
-class Method(Protocol):
-    """The method that solves a step: an integrator, or the search for an equilibrium."""
-
-    scheme: Scheme
-    max_iterations: int
-    line_search: bool
-
-    def tolerance(self, scale: Tensor) -> Tensor:
-        """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
-        ...
-
-    def attempts(self, equations: StepEquations, divisible: bool) -> Iterable[Attempt]:
-        """Return the attempts at a step, in turn, each for the robots that are not solved yet.
-
-        If the step is `divisible`, robots that are not solved take it again in smaller parts, so long searches may be
-        left out.
-        """
-        ...
-
-
-class Recorded(Protocol):
-    """A recording of functions of a step's equations, which replays them."""
-
-    def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
-        """Return the equations of the step, with functions that are replayed; see `StepProblem.equations`."""
-        ...
+__all__ = ["StepProblem", "Take"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +47,7 @@ class StepProblem:
     """
 
     model: Model
-    method: Method
+    method: SteppingMethod
     state: State
     control: Control
     dt: float | Tensor
@@ -82,7 +56,7 @@ class StepProblem:
     load_factor: float = 1.0
     divisible: bool = False
     following: Sequence[Control] = ()
-    recorded: Recorded | None = None
+    recorded: RecordedEvaluations | None = None
     snapshot: Snapshot | None = None
     plane: Plane | None = None
 
@@ -163,9 +137,6 @@ class StepProblem:
         return StepEquations(self.model, scheme, start, self.clamped_q, self.dt, acting, constraints)
 
 
-class Take(Protocol):
-    """A function that takes a step: the core, or a policy that is made around another such function."""
-
-    def __call__(self, problem: StepProblem) -> tuple[State, StepInfo]:
-        """Return the states after the step and how it went; a robot whose step fails keeps its state."""
-        ...
+# A function that takes a step: the core, or a policy that is made around another such function. It returns the states
+# after the step and how it went; a robot whose step fails keeps its state.
+Take = Callable[[StepProblem], tuple[State, StepInfo]]

@@ -5,19 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedChunk
-from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Values
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.integrator import SteppingMethod
 
 __all__ = ["StepRecipe"]
 
@@ -44,7 +48,7 @@ class StepRecipe:
     """
 
     model: Model
-    method: Method
+    method: SteppingMethod
     dt: float | Tensor
     load_factor: float
     running: Tensor

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from torchdismech.contact import Mesh
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
-from torchdismech.integrate.problem import Method
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, is_foreign, unseen
 from torchdismech.magnetics.uniform import Timed
 from torchdismech.model import Model
@@ -18,6 +18,9 @@ from torchdismech.origin import class_name, function_is_of_library
 from torchdismech.solve import linear
 from torchdismech.solve.linear.base import DirectSolver
 from torchdismech.values import every_module
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.integrator import SteppingMethod
 
 __all__ = [
     "changing_forces",
@@ -70,7 +73,7 @@ def _why_unrecorded_on_a_gpu(model: Model) -> str | None:
     return f"the mesh of {meshes[0]!r}, whose search of the nearest triangle reads numbers" if meshes else None
 
 
-def is_recordable_method(method: Method) -> bool:
+def is_recordable_method(method: SteppingMethod) -> bool:
     """Return whether recordings can hold steps by an integrator.
 
     They cannot if it has attributes besides its scheme and plain values, whose changes would go unnoticed, or if a user

@@ -32,12 +32,14 @@ Python.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, warn
 from torchdismech.fused import compiled_code_accepts, traced
-from torchdismech.integrate.problem import Method, StepProblem
+from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.for_threads import missing_recordings, used_recordings
 from torchdismech.integrate.recorded.recordable import (
@@ -57,6 +59,9 @@ from torchdismech.native.graphs import Unrecordable
 from torchdismech.origin import class_name
 from torchdismech.system.plain import in_plain_torch
 from torchdismech.values import evaluated, every_module
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.integrator import SteppingMethod
 
 __all__ = [
     "kind_of",
@@ -167,7 +172,7 @@ def _names_of_declared(model: Model) -> str:
     return ", ".join(dict.fromkeys(class_name(owner) for owner in declared(model)))
 
 
-def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
+def records_eager_steps(model: Model, method: SteppingMethod, q: Tensor) -> bool:
     """Return whether eager steps of these robots, at q (B, n), are recorded, so that compiling them gains little.
 
     On a CPU this needs the library's compiled code: what torch does in its place reads numbers, which no tape holds.
@@ -178,7 +183,7 @@ def records_eager_steps(model: Model, method: Method, q: Tensor) -> bool:
         return (_eager_on_a_cpu(model, q) or _eager_on_a_gpu(model, q)) and _recordable(model, method)
 
 
-def records_whole_steps(model: Model, method: Method) -> bool:
+def records_whole_steps(model: Model, method: SteppingMethod) -> bool:
     """Return whether whole steps of these robots are recorded as tapes, if few robots are stepped at a time."""
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
@@ -198,7 +203,7 @@ def _steps_before(problem: StepProblem) -> int | None:
     return wait if _recordable(model, problem.method) else None
 
 
-def _recordable(model: Model, method: Method) -> bool:
+def _recordable(model: Model, method: SteppingMethod) -> bool:
     if in_plain_torch():
         return False
     whole_steps_alone = model.device.type != "cpu"
