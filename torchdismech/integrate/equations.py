@@ -278,6 +278,10 @@ class StepEquations:
         """Return q (B, n) for the unknowns x (B, n_free)."""
         return self.model.unknowns.into_dofs(x, self.base)
 
+    def motion(self, step: Tensor) -> Tensor:
+        """Return how all dofs move (B, n) by a step (B, n_free) of the unknowns."""
+        return self.model.unknowns.into_dofs(step, torch.zeros_like(self.base))
+
     def residual(self, x: Tensor) -> Tensor:
         """Return the residual (B, n_free): inertial minus elastic minus external force on the free dofs."""
         self._count()
@@ -448,9 +452,8 @@ class StepEquations:
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, with edges as long as the step would make them to first order."""
-        q = self.full(x)
-        whole = self.model.unknowns.into_dofs(step, torch.zeros_like(q))
-        return self.model.unknowns.of_dofs(self.model.frames.moved_by(q, whole, self.keeps_edge_lengths))
+        moved = self.model.frames.moved_by(self.full(x), self.motion(step), self.keeps_edge_lengths)
+        return self.model.unknowns.of_dofs(moved)
 
     def trust_radius(self) -> Tensor:
         """Return how far () [m] a step that descends the potential may move a node; angles count by their arc.

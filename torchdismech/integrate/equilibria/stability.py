@@ -130,9 +130,9 @@ def _unblocked_modes(linearised: Linearised, saddles: Tensor, reasons: list[str]
     modes, curvatures = _negative_modes(linearised, values, saddles, reasons)
     if constraints is None or not len(constraints):
         return modes, curvatures
-    normals, still = constraints.jacobian(equations.contacts_at(linearised.x))[:, :1], torch.zeros_like(equations.base)
+    normals = constraints.jacobian(equations.contacts_at(linearised.x))[:, :1]
     for _ in range(BLOCKED):
-        opening = constraints.motions_of(normals, equations.model.unknowns.into_dofs(modes, still)).squeeze(1)
+        opening = constraints.motions_of(normals, equations.motion(modes)).squeeze(1)
         closes, opens = constraints.any(opening < -TELLING_PART), constraints.any(opening > TELLING_PART)
         blocked = closes & opens
         if not bool(blocked.any()):

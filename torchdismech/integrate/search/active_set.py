@@ -27,14 +27,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import ConstraintSet, Contacts
+from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.delassus import EXACT, Delassus
 from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
 
-__all__ = ["EXACT", "ActiveSetStep", "active_set_step", "misdirected", "on_cone", "stiffened", "touching_step"]
+__all__ = ["ActiveSetStep", "active_set_step", "stiffened", "touching_step"]
 
 FEWEST_CONTACTS = 8  # of a robot: with fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
@@ -46,9 +47,7 @@ SETTLED = 1e-6
 ALMOST_ONE = 1 - 1e-12
 # of A's diagonal, for the stiffness k: how much a slide counts beside a load in telling sticking from sliding
 SLIDE_STIFFNESS = 1.0
-ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 NEWTON_ROUNDS = 25  # for friction and the active set; then the complementarity problem is solved instead
-EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 
 
 @dataclass(frozen=True)
@@ -77,30 +76,23 @@ class ActiveSetStep:
 
 
 def active_set_step(
-    equations: StepEquations,
-    at: Iterate,
-    contacts: Contacts,
-    jacobian: Tensor,
-    free: Tensor,
-    rows: Tensor,
-    descends: bool = False,
+    equations: StepEquations, at: Iterate, delassus: Delassus, free: Tensor, rows: Tensor, descends: bool = False
 ) -> ActiveSetStep:
     """Return an iterate's step and loads by the active set, beginning with the contacts that bear loads.
 
     Parameters
     ----------
     at : the iterate, its residual with the present loads in it.
-    contacts, jacobian : there; see `ConstraintSet.jacobian`.
+    delassus : of the iterate; its contacts and their Jacobian are used, not the operator.
     free : (B, n_free) the step without loads.
     rows : (B,) robots to look at.
     descends : whether the step is to go down the potential; then matrices that are indefinite even with the active
         contacts are shifted until they are positive definite.
     """
-    constraints = equations.constraints
-    assert constraints is not None
+    constraints = delassus.constraints
     if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
+    search = _ActiveSet(equations, at, delassus, descends)
     bears = constraints.load[:, 0] > 0
     # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
@@ -111,7 +103,7 @@ def active_set_step(
 
 
 def touching_step(
-    equations: StepEquations, at: Iterate, contacts: Contacts, jacobian: Tensor, rows: Tensor, descends: bool = False
+    equations: StepEquations, at: Iterate, delassus: Delassus, rows: Tensor, descends: bool = False
 ) -> ActiveSetStep:
     """Return an iterate's step and loads by the active set, beginning with all contacts that touch.
 
@@ -119,12 +111,11 @@ def touching_step(
     pressed beyond its limit load, neither a step without loads nor W tells which contacts bear any. Arguments as for
     `active_set_step`; nothing may overlap at the iterate, and contacts that bear a load have to touch.
     """
-    constraints = equations.constraints
-    assert constraints is not None
+    constraints = delassus.constraints
     if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, constraints, at, contacts, jacobian, descends)
-    touches = contacts.gap <= constraints.tolerance[constraints.robot]
+    search = _ActiveSet(equations, at, delassus, descends)
+    touches = delassus.contacts.gap <= constraints.tolerance[constraints.robot]
     closed = touches & search.moves & rows[constraints.robot]
     return search.solve(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
 
@@ -148,25 +139,6 @@ def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffn
     return values
 
 
-def on_cone(load: Tensor, friction: Tensor) -> Tensor:
-    """Return which loads (S, 3) press and have all the friction that the cone allows, as where contacts slide."""
-    most = friction * load[:, 0]
-    return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
-
-
-def misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
-    """Return the length (S,) [m] of slides (S, 2), times how far friction on its cone is from pointing against them.
-
-    Parameters
-    ----------
-    load : (S, 3), with friction on its cone.
-    """
-    most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
-    return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
-        load[:, 1:] / most + unit_or_zero(slide), dim=1
-    )
-
-
 class _ActiveSet:
     """The equations of the contacts of the active set, here called closed, at an iterate.
 
@@ -183,26 +155,19 @@ class _ActiveSet:
     slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
 
-    def __init__(
-        self,
-        equations: StepEquations,
-        constraints: ConstraintSet,
-        at: Iterate,
-        contacts: Contacts,
-        jacobian: Tensor,
-        descends: bool,
-    ):
-        self.equations, self.constraints, self.at, self.jacobian = equations, constraints, at, jacobian
-        self.descends = descends
+    def __init__(self, equations: StepEquations, at: Iterate, delassus: Delassus, descends: bool):
+        self.equations, self.at, self.delassus, self.descends = equations, at, delassus, descends
+        constraints, jacobian = delassus.constraints, delassus.jacobian
+        self.constraints, self.jacobian = constraints, jacobian
         model, self.solver = equations.model, equations.solver()
         slide = constraints.slide(equations.full(at.x))
-        self.offset = torch.cat([contacts.gap.unsqueeze(1), slide], dim=1)
+        self.offset = torch.cat([delassus.contacts.gap.unsqueeze(1), slide], dim=1)
         self.rubs = constraints.friction > 0
         movable = (jacobian.square() * model.free[constraints.dofs].unsqueeze(1)).sum(2) > 0  # (S, 3)
         self.moves = movable[:, 0] & (movable.all(1) | ~self.rubs)
         self.partly = movable.any(1) & ~self.moves
         self.before = constraints.load
-        self.unloaded = at.residual + self.forces_of(self.before)
+        self.unloaded = at.residual + delassus.forces_of(self.before)
         self.weight = model.unknowns.residual_weight()
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
         largest = largest_entry(diagonal, self.weight)
@@ -211,16 +176,9 @@ class _ActiveSet:
         own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
         self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
-    def forces_of(self, load: Tensor) -> Tensor:
-        """Return the force of loads (S, 3) on the free dofs (B, n_free)."""
-        return self.equations.model.unknowns.on_unknowns(
-            self.constraints.forces_of(self.jacobian, load, self.equations.base)
-        )
-
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
-        whole = self.equations.model.unknowns.into_dofs(step, torch.zeros_like(self.equations.base))
-        return self.offset + self.constraints.motions_of(self.jacobian, whole)
+        return self.offset + self.delassus.motions_of(step)
 
     def solve(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
         """Return steps and loads in the rows (B,) whose active set is found.
@@ -298,7 +256,7 @@ class _ActiveSet:
 
         for _ in range(MULTIPLIERS):
             pressing = torch.where(fixed, load - self.stiffness * self.offset, 0.0) + rubbing(self.offset[:, 1:])
-            step = factor.solve(self.forces_of(pressing) - self.unloaded)
+            step = factor.solve(self.delassus.forces_of(pressing) - self.unloaded)
             after = self.after(step)
             load = torch.where(fixed, load - self.stiffness * after, 0.0)
         return step, load + rubbing(after[:, 1:]), fixed, factor.ok

@@ -12,16 +12,18 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, slots_of
 from torchdismech.errors import Status
+from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.active_set import EXACT, misdirected, on_cone
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor
 
-__all__ = ["Delassus"]
+__all__ = ["EXACT", "Delassus"]
 
 NEAR_PART = 0.1  # of the search distance: contacts that come nearer than this without loads may bear one
 MANY = 64  # contacts of a robot with friction; with more it pays to find out first which stay apart without friction
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
+EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
+ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 
 
 class Delassus:
@@ -57,8 +59,7 @@ class Delassus:
 
     def motions_of(self, step: Tensor) -> Tensor:
         """Return the changes (S, 3) of gaps and slides by a step (B, n_free)."""
-        whole = self.equations.model.unknowns.into_dofs(step, torch.zeros_like(self.equations.base))
-        return self.constraints.motions_of(self.jacobian, whole)
+        return self.constraints.motions_of(self.jacobian, self.equations.motion(step))
 
     def carried(self, load: Tensor) -> Tensor:
         """Return the motion (B, n_free) that loads (S, 3) cause, A^-1 J^T load."""
@@ -171,7 +172,7 @@ class Delassus:
         ----------
         axes : 3 for gaps and slides, 1 for gaps alone.
         """
-        like, unknowns = self.equations.base, self.equations.model.unknowns
+        like, on_unknowns = self.equations.base, self.equations.model.unknowns.on_unknowns
         jacobian, dofs = self.jacobian[self.chosen, :axes], self.constraints.dofs[self.chosen]
         matrix = like.new_zeros(len(self.rows), self.size, axes, self.size, axes)
         axis = torch.arange(axes, device=like.device).view(-1, 1)
@@ -179,8 +180,8 @@ class Delassus:
             here = (self.slot == k).nonzero().flatten()  # no more than one of each robot
             at = (axis, self.robot[here].view(-1, 1, 1), dofs[here].unsqueeze(1))
             forces = like.new_zeros(axes, *like.shape).index_put(at, jacobian[here], accumulate=True)
-            steps = [self.factor.solve(unknowns.on_unknowns(force), transpose) for force in forces]
-            moved = torch.stack([unknowns.into_dofs(step, torch.zeros_like(like)) for step in steps])
+            steps = [self.factor.solve(on_unknowns(force), transpose) for force in forces]
+            moved = torch.stack([self.equations.motion(step) for step in steps])
             reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
             matrix[self.robot, self.slot, :, k] = jacobian @ reached
         matrix = matrix.flatten(3).flatten(1, 2)
@@ -228,5 +229,24 @@ class Delassus:
         length = torch.linalg.vector_norm(wanted, dim=1)
         back = wanted * (mu * load[:, 0] / length.clamp_min(tiny)).clamp(max=1).unsqueeze(1)
         off = torch.linalg.vector_norm(tangential - back, dim=1) * compliance
-        slid = torch.where(on_cone(load, mu), misdirected(load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
+        slid = torch.where(_on_cone(load, mu), _misdirected(load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
         return torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
+
+
+def _on_cone(load: Tensor, friction: Tensor) -> Tensor:
+    """Return which loads (S, 3) press and have all the friction that the cone allows, as where contacts slide."""
+    most = friction * load[:, 0]
+    return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
+
+
+def _misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
+    """Return the length (S,) [m] of slides (S, 2), times how far friction on its cone is from pointing against them.
+
+    Parameters
+    ----------
+    load : (S, 3), with friction on its cone.
+    """
+    most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
+    return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
+        load[:, 1:] / most + unit_or_zero(slide), dim=1
+    )

@@ -235,8 +235,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
 
 def nodal_motion(equations: StepEquations, step: Tensor) -> Tensor:
     """Return how a step (B, n_free) moves the nodes' coordinates (B, 3 N)."""
-    nodes = 3 * equations.model.body.n_nodes
-    return equations.model.unknowns.into_dofs(step, torch.zeros_like(equations.base))[:, :nodes]
+    return equations.motion(step)[:, : 3 * equations.model.body.n_nodes]
 
 
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
