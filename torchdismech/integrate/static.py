@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +28,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.small_loads import warning_of_small_loads
+from torchdismech.integrate.substeps import in_parts
 from torchdismech.model import Model
 from torchdismech.model.mechanics import times_load_factor
 from torchdismech.robot.state import Control, State
@@ -38,22 +38,6 @@ __all__ = ["Static", "ramped"]
 UNSTABLE = ("leave", "report", "fail")
 MOST_PARTS = 16  # into which a share of the load is divided that fails as a whole
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
-
-
-class _Equilibria(NamedTuple):
-    """Equilibria of robots.
-
-    Attributes
-    ----------
-    state, info : the states, and how they were found.
-    stable : (B,) which of them are minima of the potential; None if that is not known.
-    reasons : why robots stay on saddles.
-    """
-
-    state: State
-    info: StepInfo
-    stable: Tensor | None
-    reasons: list[str]
 
 
 class Static(SteppingMethod):
@@ -191,70 +175,58 @@ class Static(SteppingMethod):
         `reasons` is appended to: why some of them are on saddles that they did not leave.
         """
         refuse_unheld(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
-        running, reached = problem.running, self._after_share(problem, problem.state, problem.running, 0)
+        running, new_reasons = problem.running, list[str]()
+        at, info = self._after_share(problem, problem.state, running, 0, new_reasons)
         for k in range(1, self.load_steps):
-            running = running & reached.info.converged
-            share = self._after_share(problem, reached.state, running, k)
+            running, new_reasons = running & info.converged, []
+            at, share = self._after_share(problem, at, running, k, new_reasons)
             info = dataclasses.replace(
-                share.info.merged(reached.info, problem.running & ~running),
-                iterations=reached.info.iterations + torch.where(running, share.info.iterations, 0),
-                substeps=torch.maximum(reached.info.substeps, share.info.substeps),
+                share.merged(info, problem.running & ~running),
+                iterations=info.iterations + torch.where(running, share.iterations, 0),
+                substeps=torch.maximum(info.substeps, share.substeps),
+                stable=share.stable,
             )
-            reached = share._replace(info=info)
-        running, at, info, stable = running & reached.info.converged, reached.state, reached.info, reached.stable
-        reasons += [reason for reason in reached.reasons if reason not in reasons]
+        running = running & info.converged
+        reasons += [reason for reason in new_reasons if reason not in reasons]
         if self.unstable != "leave":
-            stable = stability(problem.replace(state=at, running=running))
+            info = dataclasses.replace(info, stable=stability(problem.replace(state=at, running=running)))
         if self.unstable == "fail":
-            running, info = self._without_unstable(running, info, stable)
-        return problem.state.merged(at, running), dataclasses.replace(info, stable=stable)
+            running, info = self._without_unstable(running, info)
+        return problem.state.merged(at, running), info
 
-    def _after_share(self, problem: StepProblem, start: State, running: Tensor, k: int) -> _Equilibria:
-        """Return the equilibria after share k of the load; robots that fail take it in 2, 4, ... parts.
+    def _after_share(
+        self, problem: StepProblem, start: State, running: Tensor, k: int, reasons: list[str]
+    ) -> tuple[State, StepInfo]:
+        """Return the equilibria after share k of the load, and how they were found.
 
-        Robots that may touch something do not, as they have settled in vain by then, nor do those that spent
-        `max_iterations` in vain, which may have no equilibrium.
+        Robots that fail take the share in 2, 4, ... parts. Robots that may touch something do not, as they have settled
+        in vain by then, nor do those that spent `max_iterations` in vain, which may have no equilibrium.
         """
-        reached, parts = self._equilibria_at(problem, start, running, (k + 1) / self.load_steps), 2
+
+        def take_part(state: State, running: Tensor, share: float) -> tuple[State, StepInfo]:
+            return self._equilibria_at(problem, state, running, (k + share) / self.load_steps, reasons)
+
+        (at, info), parts = take_part(start, running, 1), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
-            failed = running & ~reached.info.converged & (reached.info.iterations < self.max_iterations)
+            failed = running & ~info.converged & (info.iterations < self.max_iterations)
             if not bool(failed.any()):
                 break
-            reached = self._in_parts(problem, start, failed, k, parts, reached)
+            at, info = in_parts(take_part, parts, start, failed, at, info)
             parts *= 2
-        return reached
+        return at, info
 
-    def _in_parts(
-        self, problem: StepProblem, start: State, rows: Tensor, k: int, parts: int, before: _Equilibria
-    ) -> _Equilibria:
-        """Take share k of the load in equal parts; return the equilibria `before` with the `rows` (B,) that made it."""
-        running, iterations, state = rows, before.info.iterations, start
-        for part in range(1, parts + 1):
-            part_result = self._equilibria_at(problem, state, running, (k + part / parts) / self.load_steps)
-            iterations = iterations + torch.where(running, part_result.info.iterations, 0)
-            running, state = running & part_result.info.converged, part_result.state
-            if not bool(running.any()):
-                break
-        substeps = torch.where(rows, parts, before.info.substeps)
-        info = dataclasses.replace(
-            before.info.merged(part_result.info, running), iterations=iterations, substeps=substeps
-        )
-        stable = before.stable
-        if stable is not None and part_result.stable is not None:
-            stable = torch.where(running, part_result.stable, stable)
-        return _Equilibria(before.state.merged(state, running), info, stable, [*before.reasons, *part_result.reasons])
-
-    def _equilibria_at(self, problem: StepProblem, start: State, running: Tensor, factor: float) -> _Equilibria:
+    def _equilibria_at(
+        self, problem: StepProblem, start: State, running: Tensor, factor: float, reasons: list[str]
+    ) -> tuple[State, StepInfo]:
         """Return the equilibria to which a search from states leads while the load factor has this value."""
         loaded_problem = problem.replace(
             state=start, control=ramped(problem, factor), running=running, load_factor=factor
         )
         after, info = settled_step(loaded_problem)
         if self.unstable == "leave":
-            return _Equilibria(
-                *without_saddles(loaded_problem, *self._with_further_minima(loaded_problem, after, info))
-            )
-        return _Equilibria(*self._with_any_balance(loaded_problem, after, info), None, [])
+            after, info = self._with_further_minima(loaded_problem, after, info)
+            return without_saddles(loaded_problem, after, info, reasons)
+        return self._with_any_balance(loaded_problem, after, info)
 
     def _with_any_balance(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after a search for any equilibrium where the first search failed.
@@ -291,16 +263,16 @@ class Static(SteppingMethod):
             info.merged(second_info, accepted), iterations=second_info.iterations
         )
 
-    def _without_unstable(self, balanced: Tensor, info: StepInfo, stable: Tensor | None) -> tuple[Tensor, StepInfo]:
+    def _without_unstable(self, balanced: Tensor, info: StepInfo) -> tuple[Tensor, StepInfo]:
         """Return which robots (B,) are at a minimum, and how it went, with status UNSTABLE for those that are not."""
-        if stable is None:
+        if info.stable is None:
             raise InputError(
                 'unstable="fail": nothing tells whether equilibria are stable under loads without a potential (drag, '
                 'friction, pressure on a surface with a free rim) or by an iterative linear solver; take "leave" or '
                 '"report"'
             )
-        status = torch.where(balanced & ~stable, int(Status.UNSTABLE), info.status)
-        return balanced & stable, dataclasses.replace(info, status=status)
+        status = torch.where(balanced & ~info.stable, int(Status.UNSTABLE), info.status)
+        return balanced & info.stable, dataclasses.replace(info, status=status)
 
     def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
         return friction_as_cause(problem.model, problem.state, problem.running & ~info.converged)

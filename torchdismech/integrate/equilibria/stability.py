@@ -46,12 +46,8 @@ def no_saddles(problem: StepProblem, rows: Tensor) -> Tensor:
     return torch.zeros_like(rows) if linearised is None else linearised.not_at_saddle(rows)
 
 
-def without_saddles(
-    problem: StepProblem, at: State, info: StepInfo
-) -> tuple[State, StepInfo, Tensor | None, list[str]]:
-    """Return equilibria after saddles were left, how they were found, and which are minima (B,).
-
-    Last come the reasons why robots stay on a saddle, where a search down from it failed or its mode was not found.
+def without_saddles(problem: StepProblem, at: State, info: StepInfo, reasons: list[str]) -> tuple[State, StepInfo]:
+    """Return equilibria after saddles were left, and how they were found; `stable` says which are minima.
 
     A robot on a saddle is pushed along the lowest mode of its matrix, as far as that lowers its potential, and searches
     anew from there, or settles where the search fails: the potential falls every time, so that no saddle is met twice.
@@ -61,15 +57,15 @@ def without_saddles(
     ----------
     problem : the step that led to the equilibria, whose control and loads hold.
     at, info : the equilibria, and how they were found.
+    reasons : is appended to: why robots stay on a saddle, where a search down from it failed or its mode was not found.
     """
     moving = problem.running & info.converged
     stable: Tensor | None = None
-    reasons: list[str] = []
     for saddles_left in range(LEAVES + 1):
         problem_here = problem.replace(state=at, running=moving)
         pushed, pushes, minima = _pushed(problem_here, info.tolerance, reasons)
         if minima is None:
-            return at, info, None, reasons
+            return at, info
         stable = minima if stable is None else torch.where(moving, minima, stable)
         if saddles_left == LEAVES or not bool(pushes.any()):
             break
@@ -79,7 +75,7 @@ def without_saddles(
         at = at.merged(settled, moving)
         iterations = torch.where(pushes, info.iterations + settled_info.iterations, info.iterations)
         info = dataclasses.replace(info.merged(settled_info, moving), iterations=iterations)
-    return at, info, stable, reasons
+    return at, dataclasses.replace(info, stable=stable)
 
 
 def _failures(status: Tensor, known: list[str]) -> list[str]:
