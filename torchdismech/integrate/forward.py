@@ -102,28 +102,27 @@ class _ChunkSolver:
         self._takes_following = bool(problem.following) or store is not None
 
     def solved_alone(self, chunk: Chunk) -> bool:
-        """Solve the step of a chunk and return True, unless recordings are found that take this and all later chunks.
-
-        If a recording takes the chunk, it takes the steps that follow, too.
-        """
+        """Solve the step of a chunk and return True; or find recordings that take it and all later ones."""
         chunk_problem = self._problem if chunk.whole else of_chunk(self._problem, chunk)
         with nullcontext() if chunk.whole else chunk_problem.values.in_place():
             kind = kind_of(chunk_problem)
-            if not chunk.whole and takes_chunks(kind):
-                self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
-            else:
-                after, info, candidates, recorded = _solved(chunk_problem, kind)
-        if self.recordings and kind is not None:
-            self._kind, inputs = kind, kind.inputs(self._problem)
-            self._inputs = ChunkInputs(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
-            return False
+            if chunk.whole or not takes_chunks(kind):
+                self._take_alone(chunk, chunk_problem, kind)
+                return True
+            self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
+        self._kind, inputs = kind, kind.inputs(self._problem)
+        self._inputs = ChunkInputs(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
+        return False
+
+    def _take_alone(self, chunk: Chunk, problem: StepProblem, kind: StepKind | None) -> None:
+        """Solve the step of a chunk, of this kind; a recording that takes it takes those that follow, too."""
+        after, info, candidates, recorded = _solved(problem, kind)
         recorded_as = kind if recorded else None
         # if this chunk was not recorded, every chunk takes one step only, so that all end at the same time
         self._takes_following = self._takes_following and recorded_as is not None and recorded_as.all_forces
         if recorded_as is not None:
             after, info = self._followed(recorded_as.recorded_step, chunk, after, info, self._controls())
         self._keep(after, info, SolvedChunk(chunk, recorded_as, candidates))
-        return True
 
     def solve(self, chunk: Chunk) -> None:
         """Solve the step of a chunk, and those that follow it, by a recording."""

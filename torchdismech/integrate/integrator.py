@@ -318,19 +318,14 @@ class SteppingMethod(ABC):
         refuse_transforms(model, state, control)
         snapshot = model.snapshot()
         problem = self._problem(model, state, control, running, snapshot)
-        self._try_hooks(model, snapshot)
+        if model.has_user_hooks:
+            with apart_from_checkpoints():
+                model.try_hooks_in_other_modes(snapshot)
         control_with_values = problem.control.replace(values=control.values)
         with problem.values.in_place():
             if torch.is_grad_enabled():
                 refuse_hidden_tensors(model, problem.state, control_with_values, snapshot)
             return problem, control_with_values, chunk_size(model, state.batch, self)
-
-    @staticmethod
-    def _try_hooks(model: Model, snapshot: Snapshot) -> None:
-        """Try users' code, if there is any, in those modes (training, evaluation) in which it was not tried yet."""
-        if model.has_user_hooks:
-            with apart_from_checkpoints():
-                model.try_hooks_in_other_modes(snapshot)
 
     def _steps_at_once(
         self, model: Model, state: State, controls: Sequence[Control], running: Tensor | None, throw: bool = False

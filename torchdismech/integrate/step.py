@@ -57,13 +57,27 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
 def step_to(
     problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
 ) -> tuple[State, StepInfo]:
-    """Return the states after a step whose roots are q (B, n), and how it went, after the checks of contact.
+    """Return the states after a step whose roots are q (B, n), and how it went, with the contact report.
 
-    Where candidates were missed or something was passed through, the step is solved again.
+    A step that overlooked a contact, or led through something, is solved again. Robots that pass through something all
+    the same have failed.
     """
     if candidates.none:
         return _accepted(problem, equations, q, info), info
-    return _with_contact(problem, equations, candidates, q, info)
+    running = problem.running
+    equations, q, info, missed = _with_all_candidates(problem, equations, candidates, q, info)
+    after = _accepted(problem, equations, q, info)
+    passed = missed | (running & info.converged & candidates.passed(after))
+    if bool(passed.any()):
+        if equations.constraints is None:
+            q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
+        info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
+        after = _accepted(problem, equations, q, info)
+    candidates.keep(equations.constraints)
+    accepted = running & info.converged
+    all_accepted = accepted.is_cpu and bool(accepted.all())  # not asked on a GPU, which the host would wait for
+    contact = step_contact(equations, q, None if all_accepted else accepted)
+    return after, dataclasses.replace(info, contact=contact)
 
 
 def _accepted(problem: StepProblem, equations: StepEquations, q: Tensor, info: StepInfo) -> State:
@@ -167,29 +181,6 @@ def step_info(equations: StepEquations, root: Root, q: Tensor, scale: Tensor, ru
         folded = failed & equations.model.frames.folded(equations.start.state, q)
         status = torch.where(folded, int(Status.FOLDED_EDGE), status)
     return StepInfo.of(root, status, scale)
-
-
-def _with_contact(
-    problem: StepProblem, equations: StepEquations, candidates: ContactCandidates, q: Tensor, info: StepInfo
-) -> tuple[State, StepInfo]:
-    """Return the states after a step whose roots are q (B, n), and how it went, with the contact report.
-
-    A step that overlooked a contact is solved again. Robots that pass through something have failed.
-    """
-    running = problem.running
-    equations, q, info, missed = _with_all_candidates(problem, equations, candidates, q, info)
-    after = _accepted(problem, equations, q, info)
-    passed = missed | (running & info.converged & candidates.passed(after))
-    if bool(passed.any()):
-        if equations.constraints is None:
-            q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
-        info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
-        after = _accepted(problem, equations, q, info)
-    candidates.keep(equations.constraints)
-    accepted = running & info.converged
-    all_accepted = accepted.is_cpu and bool(accepted.all())  # not asked on a GPU, which the host would wait for
-    contact = step_contact(equations, q, None if all_accepted else accepted)
-    return after, dataclasses.replace(info, contact=contact)
 
 
 def _with_all_candidates(
