@@ -21,10 +21,9 @@ from torchdismech.errors import (
 )
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.idle_friction import refuse_driven_tangents, warn_of_idle_friction
-from torchdismech.integrate.idle_loads import warn_of_absent_loads
+from torchdismech.integrate.idle_loads import warn_of_absent_loads, warn_of_small_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.static import Static
 from torchdismech.model import Model
 from torchdismech.model.clamps import RigidWays, posed
@@ -100,9 +99,7 @@ def follow(
         control = control.without_values()
         posed_control = posed(model.body, state, control)
         refuse_unheld(model, state, posed_control, running, force_tolerance)
-        small = warning_of_small_loads(model, state, posed_control, None, method.force_tolerance)
-        if small is not None:
-            warn(small, RuntimeWarning)
+        warn_of_small_loads(model, state, posed_control, None, method.force_tolerance)
         warn_of_absent_loads("follow", model, state)
         refuse_driven_tangents("follow", model, state)
         start = method.scheme.started(state.detach(), 0.0)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.actuation import Tendons
-from torchdismech.errors import Status
+from torchdismech.errors import Status, warn
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.faults import what_is_wrong
@@ -22,7 +22,7 @@ from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
 from torchdismech.values import per_robot
 
-__all__ = ["cause_in_users_code", "cause_of_failure", "warning_of_lost"]
+__all__ = ["cause_in_users_code", "cause_of_failure", "warn_of_lost"]
 
 HALF = 170.0  # degrees: a clamp that turns by more in a step has lost its way, or nearly so
 # Degrees: where edges meet at a corner, their frames' turn against each other is known up to whole turns, and a clamp
@@ -114,19 +114,19 @@ def _ahead(state: State, dt: float) -> State:
 
 
 @torch.no_grad()
-def warning_of_lost(model: Model, state: State) -> str | None:
-    """Return a warning of a state with numbers that are not finite, and of users' code that gave them; None if all are.
+def warn_of_lost(model: Model, state: State) -> None:
+    """Warn of a state with numbers that are not finite, and of users' code that gave them.
 
     The accelerations of a first state are those of the forces, so a force or an energy that is not finite where
     positions and velocities are shows there first.
     """
     lost = _what_is_lost(state)
     if lost is None:
-        return None
+        return
     rows = finite_rows([state.q, state.velocity]) & ~finite_rows([state.acceleration])
     control = Control(clamped_q=state.q, force=torch.zeros_like(state.q))
     cause = cause_in_users_code(model, state, control, rows)
-    return f"{lost}: its steps fail; {cause or 'look at what made the state'}"
+    warn(f"{lost}: its steps fail; {cause or 'look at what made the state'}", RuntimeWarning)
 
 
 def _what_is_lost(state: State) -> str | None:

@@ -1,4 +1,4 @@
-"""Warnings of loads with a start and a stop that do not act when forces are evaluated."""
+"""Warnings of loads that do nothing: too small beside the tolerance, or not acting when forces are evaluated."""
 
 from __future__ import annotations
 
@@ -11,9 +11,39 @@ from torchdismech.errors import warn
 from torchdismech.forces.base import Timed
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.model import Model
-from torchdismech.robot.state import State, running_robots
+from torchdismech.robot.state import Control, State, running_robots
 
-__all__ = ["warn_of_absent_loads", "warn_of_missed_loads"]
+__all__ = ["warn_of_absent_loads", "warn_of_missed_loads", "warn_of_small_loads"]
+
+LEAST_LOAD = 100.0  # times the tolerance: smaller loads may be met with an error of more than a hundredth
+# Of the sum of the loads' norms: where loads cancel, as weight and lift do, rounding leaves less than this.
+ROUNDING = 1e-12
+
+
+@torch.no_grad()
+def warn_of_small_loads(model: Model, state: State, control: Control, running: Tensor | None, tolerance: float) -> None:
+    """Warn of running robots whose loads are hardly above the tolerance [N], or below: steps could do without them."""
+    mechanics, on_unknowns = model.mechanics, model.unknowns.on_unknowns
+    start = mechanics.start(state, control, None, None)
+    parts = mechanics.constant_loads(start, state.time)
+    constant, one_by_one = torch.stack(parts).sum(0), torch.stack([on_unknowns(p).norm(dim=1) for p in parts]).sum(0)
+    load = on_unknowns(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
+    small = (load > ROUNDING * one_by_one) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
+    if bool(small.any()):  # where natural strains drive a robot, only loads below the tolerance itself count
+        drive = on_unknowns(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
+        small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)
+    if not bool(small.any()):
+        return
+    robot = int(small.nonzero()[0])
+    share = tolerance / float(load[robot])
+    where, so = ("below", "they would not move it")
+    if share <= 1:
+        where, so = "not far above", f"what they do may be off by {100 * share:.2g} %"
+    warn(
+        f"robot {robot}: its loads are {float(load[robot]):.2g} N, {where} force_tolerance = {tolerance:g} N, at which "
+        f"a step counts as solved: {so}; set force_tolerance a million times smaller than the loads",
+        RuntimeWarning,
+    )
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ from torchdismech.errors import (
     whole_number,
 )
 from torchdismech.integrate.candidates import constraints_at
-from torchdismech.integrate.causes import cause_of_failure, warning_of_lost
+from torchdismech.integrate.causes import cause_of_failure, warn_of_lost
 from torchdismech.integrate.chunks import check_chunk, chunk_size, in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.linearised import Linearised
@@ -30,7 +30,7 @@ from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course import Course
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.gradients.hooks import refuse_hidden_tensors
-from torchdismech.integrate.idle_loads import warn_of_missed_loads
+from torchdismech.integrate.idle_loads import warn_of_missed_loads, warn_of_small_loads
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_eager_steps
@@ -46,7 +46,6 @@ from torchdismech.integrate.several import (
     one_after_another,
     with_following,
 )
-from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import with_retries
 from torchdismech.model import Model
 from torchdismech.model.clamps import posed, wrenches
@@ -181,11 +180,8 @@ class SteppingMethod(ABC):
         with model.lock:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria warn themselves, of the loads that their controls set
-                warning = warning_of_small_loads(model, state, Control(), None, self.force_tolerance)
-                if warning is not None:
-                    warn(warning, RuntimeWarning)
-            if (lost := warning_of_lost(model, state)) is not None:
-                warn(lost, RuntimeWarning)
+                warn_of_small_loads(model, state, Control(), None, self.force_tolerance)
+            warn_of_lost(model, state)
             warn_of_overlap(model.obstacles, state)
             self.warn_of_missed_loads(model, state, steps)
             self.compile_for(model, state, steps)

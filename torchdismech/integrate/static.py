@@ -22,12 +22,11 @@ from torchdismech.integrate.idle_friction import (
     refuse_driven_tangents,
     warn_of_idle_friction,
 )
-from torchdismech.integrate.idle_loads import warn_of_absent_loads
+from torchdismech.integrate.idle_loads import warn_of_absent_loads, warn_of_small_loads
 from torchdismech.integrate.integrator import FORCE_TOLERANCE, RELATIVE_TOLERANCE, StepInfo, SteppingMethod
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.scheme import Scheme
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
-from torchdismech.integrate.small_loads import warning_of_small_loads
 from torchdismech.integrate.substeps import in_parts
 from torchdismech.model import Model
 from torchdismech.model.mechanics import times_load_factor
@@ -155,11 +154,7 @@ class Static(SteppingMethod):
 
     def _advanced(self, problem: StepProblem, size: int) -> tuple[State, StepInfo]:
         refuse_driven_tangents("Static", problem.model, problem.state)
-        warning = warning_of_small_loads(
-            problem.model, problem.state, problem.control, problem.running, self.force_tolerance
-        )
-        if warning is not None:
-            warn(warning, RuntimeWarning)
+        warn_of_small_loads(problem.model, problem.state, problem.control, problem.running, self.force_tolerance)
         warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
         reasons: list[str] = []
         after, info = in_chunks(partial(self._ramped, reasons), problem, size)
