@@ -78,6 +78,23 @@ def test_robots_that_never_rest(monkeypatch):
     assert 150 <= info.iterations.item() < 150 + 3 * 10 + 90
 
 
+def test_robots_whose_nodes_are_all_held():
+    """Settle where angles alone may move, too; it ended in an error of torch."""
+    builder = RobotBuilder()
+    turn = np.linspace(0, 1.5, 6)
+    bow = 0.1 * np.stack([np.cos(turn), np.sin(turn), 0 * turn], axis=1)
+    for node in builder.add_rod(bow, Circle(2e-3), Material(1e6, 1000.0)):
+        builder.clamp(nodes=[node])
+    builder.add_contact(Obstacle(Sphere((0, 0, 0), 0.05), LAWS["penalty"]()))
+    model = builder.finalize()
+    state, natural = model.initial_state(), model.natural_strains(1).natural_curvature
+    static = Static(max_iterations=5)  # the search takes eight
+    with pytest.warns(RuntimeWarning, match="no minimum"):
+        after, info = static.step(model, state, Control(natural_curvature=0.3 - 3 * natural), throw=True)
+    assert info.iterations.item() > 5
+    assert torch.equal(after.positions, state.positions) and not torch.equal(after.q, state.q)
+
+
 def test_gradients_do_not_see_how_it_was_found():
     """By the weight, at the root: against central differences."""
     model, control = crossing("penalty")

@@ -171,4 +171,4 @@ def _first_acceleration(problem: StepProblem) -> float:
     mass = model.body.mass[..., model.unknowns.index]
     force = equations.residual(model.unknowns.of_dofs(state.q)).abs()
     nodes = (mass.reshape(-1, mass.shape[-1])[0] > 0) & (model.unknowns.index < 3 * model.body.n_nodes)
-    return max(float((force / mass)[..., nodes].max()), LEAST_ACCELERATION)
+    return max(float(torch.where(nodes, force / mass, 0.0).max()), LEAST_ACCELERATION)
