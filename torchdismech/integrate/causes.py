@@ -40,7 +40,7 @@ def cause_of_failure(
     state: State,
     after: State,
     controls: Sequence[Control],
-    control_with_values: Control,
+    posed_control: Control,
     info: StepInfo,
     dt: float,
 ) -> str | None:
@@ -53,7 +53,7 @@ def cause_of_failure(
     ----------
     state, after : before the step and after it.
     controls : of the step, and of those that were taken at once with it, as the caller gave them.
-    control_with_values : of the first step, with its poses written into `clamped_q`, and its `values`.
+    posed_control : of the first step, with its poses written into `clamped_q`. Its `values` stand in the model.
     info : how the steps went.
     dt : length of a step [s].
     """
@@ -73,8 +73,8 @@ def cause_of_failure(
         if cause := _tendon_pulled_in(model, control, failed_here):
             return cause
     failed_in_first = failed & (step == 0)
-    cause = cause_in_users_code(model, state, control_with_values, failed_in_first, info.status, dt)
-    return cause or _far_motion(model, state, control_with_values, failed_in_first)
+    cause = cause_in_users_code(model, state, posed_control, failed_in_first, info.status, dt)
+    return cause or _far_motion(model, state, posed_control, failed_in_first)
 
 
 def cause_in_users_code(

@@ -305,11 +305,10 @@ class SteppingMethod(ABC):
 
     def _checked_problem(
         self, model: Model, state: State, control: Control, running: Tensor | None = None
-    ) -> tuple[StepProblem, Control, int]:
-        """Return the problem of a step, the control that acts in it, and how many robots are stepped at a time.
+    ) -> tuple[StepProblem, int]:
+        """Return the problem of a step, and how many robots are stepped at a time.
 
-        The control is the problem's together with the `values` that the caller set, which stand in the model while the
-        step is taken. Input that cannot be stepped, and users' code that is wrong, is refused here.
+        Input that cannot be stepped, and users' code that is wrong, is refused here.
         """
         refuse_transforms(model, state, control)
         snapshot = model.snapshot()
@@ -317,11 +316,10 @@ class SteppingMethod(ABC):
         if model.has_user_hooks:
             with apart_from_checkpoints():
                 model.try_hooks_in_other_modes(snapshot)
-        control_with_values = problem.control.replace(values=control.values)
         with problem.values.in_place():
             if torch.is_grad_enabled():
-                refuse_hidden_tensors(model, problem.state, control_with_values, snapshot)
-            return problem, control_with_values, chunk_size(model, state.batch, self)
+                refuse_hidden_tensors(model, problem.state, problem.control, snapshot)
+            return problem, chunk_size(model, state.batch, self)
 
     def _steps_at_once(
         self, model: Model, state: State, controls: Sequence[Control], running: Tensor | None, throw: bool = False
@@ -332,14 +330,14 @@ class SteppingMethod(ABC):
         how many.
         """
         control, *later = controls
-        problem, control_with_values, size = self._checked_problem(model, state, control, running)
+        problem, size = self._checked_problem(model, state, control, running)
         with problem.values.in_place():
             followed = later and may_be_followed(model, control)
             problem = with_following(problem, control, later) if followed else problem.with_plane()
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             taken = controls[: 1 + len(problem.following)]
-            cause = cause_of_failure(model, state, after, taken, control_with_values, info, self._step_length)
+            cause = cause_of_failure(model, state, after, taken, problem.control, info, self._step_length)
             cause = cause or self._own_cause(problem, info)
         if throw and not bool(info.converged.all()):
             at_rest = not self.scheme.inertial
@@ -432,7 +430,7 @@ class Integrator(SteppingMethod):
         if not may_begin_course(model, state, control):
             return None
         with model.lock:
-            problem, _, size = self._checked_problem(model, state, control)
+            problem, size = self._checked_problem(model, state, control)
             return course_begun(problem.replace(divisible=self.max_substeps > 1), size, controls)
 
     def attempts(self, equations: StepEquations, divisible: bool = False) -> Iterator[Attempt]:
