@@ -22,7 +22,6 @@ from torchdismech.integrate.recorded.recording import records_whole_steps
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
-from torchdismech.values import split
 
 if TYPE_CHECKING:
     from torchdismech.integrate.integrator import SteppingMethod
@@ -204,19 +203,17 @@ def in_chunks(take: Take, problem: StepProblem, size: int) -> tuple[State, StepI
     batch = problem.state.batch
     if size >= batch:
         return take(problem)
-    repeated = -batch % size  # robots of the last chunk that are in the chunk before
-    moving = split(problem.running, size)
-    moving[-1] = moving[-1] & (torch.arange(size, device=problem.running.device) >= repeated)
-    chunks = problem.model.parts(problem.state, problem.control, size)
+    chunks, parts = chunks_of(batch, size), problem.model.parts(problem.state, problem.control, size)
     following_parts = {id(control): control.split(size, len(chunks)) for control in problem.following}
-    results = []
-    for k, (values, state, control) in enumerate(chunks):
+    states, infos = [], []
+    for chunk, (values, state, control) in zip(chunks, parts, strict=True):
+        k, running, values = chunk.number, chunk.zero_where_repeated(problem.running), problem.values | values
         following = [control if c is problem.control else following_parts[id(c)][k] for c in problem.following]
-        chunk_problem = problem.replace(state=state, control=control, running=moving[k], following=following)
-        values = problem.values | values
         with values.in_place():
-            results.append(take(chunk_problem.replace(values=values)))
-    if repeated:
-        results[-1] = tuple(x.rows(slice(repeated, None)) for x in results[-1])  # type: ignore[assignment]
-    after, info = zip(*results, strict=True)
-    return type(after[0]).joined(after), StepInfo.joined(info)
+            after, info = take(
+                problem.replace(state=state, control=control, running=running, following=following, values=values)
+            )
+        own_rows = slice(chunk.repeated, None)
+        states.append(after.rows(own_rows) if chunk.repeated else after)
+        infos.append(info.rows(own_rows) if chunk.repeated else info)
+    return type(states[0]).joined(states), StepInfo.joined(infos)
