@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import zip_longest
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -178,8 +177,8 @@ class _ChunkGradients:
         by_tensors = sums.gradients()
         if not self._all_accepted:  # rows that were not solved are the state before
             for k, gradient in enumerate(self._gradients):
-                if gradient is not None:
-                    by_tensors[k] = _with_rows_added(by_tensors[k], gradient, ~self._accepted)
+                if gradient is not None and (total := by_tensors[k]) is not None:
+                    by_tensors[k] = total + where_rows(~self._accepted, gradient, 0.0)
         return by_tensors
 
     def _chunk_gradients(self, solved: SolvedChunk) -> Gradients | None:
@@ -272,13 +271,6 @@ def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.detach().requires_grad_(requires_grad)
 
 
-def _with_rows_added(total: Tensor | None, gradient: Tensor, rows: Tensor) -> Tensor | None:
-    """Return a gradient with another one (B, ..) added in some rows (B,); None stays."""
-    if total is None:
-        return None
-    return total + where_rows(rows, gradient, 0.0)
-
-
 def _gradients(
     recipe: StepRecipe, leaves: Sequence[Tensor], q: Tensor, accepted: Tensor, gradients, wanted: list[Tensor]
 ) -> Gradients:
@@ -290,7 +282,7 @@ def _gradients(
     """
     # Rows that were not solved may hold any number, and 0 * NaN is NaN: a solved row stands in for each, with weight
     # zero.
-    donor = None
+    donor, values = None, Values()
     if accepted.device.type != "cpu" or not bool(accepted.all()):  # a GPU is not waited for
         row = torch.arange(len(accepted), device=accepted.device)
         donor = torch.where(accepted, row, accepted.to(torch.uint8).argmax())
@@ -298,14 +290,7 @@ def _gradients(
         q = q[donor]
         with torch.enable_grad():
             values = recipe.places.with_tensors(leaves[recipe.n_own :]).taken(donor)
-        with values.in_place():
-            return _gradients_by_loops(recipe, leaves, donor, q, accepted, gradients, wanted)
-    return _gradients_by_loops(recipe, leaves, donor, q, accepted, gradients, wanted)
-
-
-def _gradients_by_loops(
-    recipe: StepRecipe, leaves: Sequence[Tensor], donor: Tensor | None, *arguments: Any
-) -> Gradients:
-    """Return the gradients of `gradients_at_root`, by the library's compiled loops in steps that torch runs eagerly."""
-    with nullcontext() if recipe.model.compilation.active else differentiated():
-        return gradients_at_root(recipe, leaves, donor, *arguments)
+    # steps that torch runs eagerly are differentiated by the library's compiled loops
+    by_loops = nullcontext() if recipe.model.compilation.active else differentiated()
+    with values.in_place(), by_loops:
+        return gradients_at_root(recipe, leaves, donor, q, accepted, gradients, wanted)
