@@ -4,6 +4,7 @@ import copy
 import functools
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -281,11 +282,12 @@ def test_parts_share_compiled_kernels(monkeypatch):
 # ---- how many at a time ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", [0, -1, 2.5, "all", True])
+@pytest.mark.parametrize("chunk", [0, -1, 2.5, "all", True, np.array([1, 2])])
 def test_nonsense_is_refused(chunk):
-    """Refuse what is neither a number of robots nor a word."""
+    """Refuse what is neither a number of robots, which may be one of NumPy, nor a word."""
     with pytest.raises(InputError, match="chunk"):
         ImplicitEuler(1e-2, chunk=chunk)
+    assert ImplicitEuler(1e-2, chunk=np.int64(3)).chunk == 3
 
 
 def test_large_batches_are_stepped_in_parts_of_whole_vectors(monkeypatch):

@@ -290,6 +290,14 @@ REFUSED = {
         lambda: ImplicitEuler(0.01).minima(rod(), rod().initial_state(), rod().initial_state(2)),
         r"minima: expected states of the same robots, got q \(1, 19\) before and \(2, 19\) after the step",
     ),
+    "equations of no model": (
+        lambda: ImplicitEuler(0.01).equations(rod().initial_state(), rod()),
+        "ImplicitEuler.* State",
+    ),
+    "steps in words": (
+        lambda: ImplicitEuler(0.01).prepare(rod(), rod().initial_state(), "many"),
+        "prepare: steps: expected a whole number from 0 up, got 'many'",
+    ),
     "half a robot": (lambda: rod().initial_state(batch=2.5), "from 1 up, got 2.5"),
     "other robots": (lambda: rod().initial_state(batch=2, q=torch.zeros(3, 19)), "given for 3 robots, asked for are 2"),
     "twist in a plane": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from threading import Lock
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -36,8 +37,10 @@ _chosen_sizes: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int
 
 def check_chunk(chunk: int | str | None) -> int | str | None:
     """Return the setting `chunk`; refuse what is neither "auto", None nor a number of robots."""
-    if chunk is None or chunk == "auto" or (type(chunk) is int and chunk >= 1):
+    if chunk is None or (isinstance(chunk, str) and chunk == "auto"):
         return chunk
+    if isinstance(chunk, Integral) and not isinstance(chunk, bool) and chunk >= 1:
+        return int(chunk)
     raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
 
 

@@ -177,6 +177,7 @@ class SteppingMethod(ABC):
         """
         refuse_unstepped(self, model, Model)
         self._refuse_without_scheme()
+        steps = whole_number(steps, "prepare: steps", least=0)
         with model.lock:
             model.check_batch(state, Control())
             if self._step_length:  # searches for equilibria warn themselves, of the loads that their controls set
@@ -222,6 +223,7 @@ class SteppingMethod(ABC):
 
         A control with `values` is refused: these only act while a step is taken.
         """
+        refuse_unstepped(self, model, Model)
         with model.lock:
             problem = self._problem(model, state, control)
             if control is not None and control.values:
