@@ -103,7 +103,7 @@ class _ChunkSolver:
 
     def solved_alone(self, chunk: Chunk) -> bool:
         """Solve the step of a chunk and return True; or find recordings that take it and all later ones."""
-        chunk_problem = self._problem if chunk.whole else of_chunk(self._problem, chunk)
+        chunk_problem = of_chunk(self._problem, chunk)
         with nullcontext() if chunk.whole else chunk_problem.values.in_place():
             kind = kind_of(chunk_problem)
             if chunk.whole or not takes_chunks(kind):
@@ -192,6 +192,8 @@ def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]
 
 def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     """Return the step of a chunk's robots, of which those that are in the chunk before are not moved."""
+    if chunk.whole:
+        return problem
     return problem.replace(
         state=problem.state.with_fields([chunk.of(tensor) for tensor in problem.state.fields()]),
         control=_of_controls([problem.control], chunk)[0],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,15 +30,14 @@ class Linearised:
 
     Attributes
     ----------
-    x, values : unknowns (B, n_free), and matrix values (nnz, B) on `pattern`, with contacts that bear a load stiffened
-        so that they stay closed.
+    x, values : unknowns (B, n_free), and matrix values (nnz, B), with contacts that bear a load stiffened so that they
+        stay closed.
     minima : (B,) whether a running robot's matrix is positive definite; rods that turn about their own axes are
         disregarded. False where nodes are free to move, as that would be up to rounding.
     """
 
     equations: StepEquations
     x: Tensor
-    pattern: Any
     values: Tensor
     minima: Tensor
 
@@ -52,7 +50,7 @@ class Linearised:
         model, q = problem.model, q.detach()
         here = problem.replace(state=problem.state.detach())
         equations = here.equations(model.contact.may_touch_at(q), constraints_at(here, q))
-        solver = model.solvers.of(len(q), equations.start.pairs)
+        solver = equations.solver()
         # a Cholesky factor exists only for a positive definite matrix
         definite_only = isinstance(solver, DirectSolver) and solver.pattern.symmetric
         if not (equations.mechanics.conservative(at_rest=True) and definite_only):
@@ -64,7 +62,7 @@ class Linearised:
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
         if equations.constraints is not None:
             values = _with_loaded_contacts_closed(here, equations, x, values)
-        return cls(equations, x, solver.pattern, values, _minima(model, solver, values, problem.running))
+        return cls(equations, x, values, _minima(model, solver, values, problem.running))
 
     def not_at_saddle(self, rows: Tensor) -> Tensor:
         """Return the robots (B,) of some rows at no saddle: at a minimum, or free to move without any force."""

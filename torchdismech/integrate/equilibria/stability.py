@@ -157,12 +157,12 @@ def _negative_modes(
     values : (nnz, B) the matrix.
     reasons : is appended to: why a robot's modes were not found.
     """
-    model = linearised.equations.model
+    model, pattern = linearised.equations.model, linearised.equations.solver().pattern
     mass = model.body.mass[..., model.unknowns.index].expand(len(saddles), -1).double().cpu().numpy()
     count, precision = min(MODES_LOOKED_AT, int((mass[0] > 0).sum())), torch.finfo(values.dtype).eps
     modes, curvatures = torch.zeros_like(linearised.x), linearised.x.new_zeros(len(saddles))
     for robot in saddles.nonzero().flatten().tolist():
-        matrix = sparse_matrix(linearised.pattern, values[:, robot])
+        matrix = sparse_matrix(pattern, values[:, robot])
         try:
             eigenvalues, shapes = lowest_modes(matrix, scipy.sparse.diags_array(mass[robot]), count, precision)
         # an angle without inertia is unstable, or the iteration does not converge

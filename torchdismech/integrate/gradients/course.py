@@ -70,7 +70,7 @@ def can_begin_course(problem: StepProblem, size: int) -> bool:
     with parametrized.in_place():
         replaced_values = held_values(problem, parametrized, chunks)
         detached_problem = problem.replace(values=replaced_values.detached()) if replaced_values else problem
-        first_chunk = detached_problem if chunks[0].whole else of_chunk(detached_problem, chunks[0])
+        first_chunk = of_chunk(detached_problem, chunks[0])
         with first_chunk.values.in_place():
             kind = kind_of(first_chunk)
     return takes_chunks(kind)
@@ -91,10 +91,8 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     parametrized = problem.parametrized()  # found once for all steps
     with parametrized.in_place():
         recipe, tensors, detached_problem = split_for_autograd(problem, parametrized, chunks)
-        detached_problem, states = (
-            detached_problem.replace(following=problem.following),
-            CourseStates(detached_problem.state, len(controls)),
-        )
+        detached_problem = detached_problem.replace(following=problem.following)
+        states = CourseStates(detached_problem.state, len(controls))
         with torch.no_grad(), apart_from_checkpoints():
             _, _, solved_chunks = solved_in_chunks(detached_problem, chunks, states)
     count = states.common_steps
@@ -130,21 +128,12 @@ class _Course(torch.autograd.Function):
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
         with recipe.model.lock:
-            return None, None, None, *_Course._by_tensors(ctx, recipe, gradients)
-
-    @staticmethod
-    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients by the state before the steps and the model's tensors."""
-        refuse_changed_model(recipe)
-        saved, count = ctx.saved_tensors, recipe.n_state
-        tensor_count = len(recipe.axes_of_values) + count
-        tensors, states, controls = (
-            saved[:tensor_count],
-            saved[tensor_count : tensor_count + count],
-            saved[tensor_count + count :],
-        )
-        needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
-        return _CourseGradients(recipe, needed, states, controls, gradients).summed()
+            refuse_changed_model(recipe)  # by name, before torch looks at what it has saved
+            saved, needs = ctx.saved_tensors, ctx.needs_input_grad[3:]
+            needed: Needed = list(zip(saved, needs, strict=False))  # states and controls come after these tensors
+            end_of_states = len(needed) + recipe.n_state
+            states, controls = saved[len(needed) : end_of_states], saved[end_of_states:]
+            return None, None, None, *_CourseGradients(recipe, needed, states, controls, gradients).summed()
 
 
 class _CourseGradients:

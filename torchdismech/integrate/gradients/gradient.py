@@ -129,15 +129,10 @@ class _Step(torch.autograd.Function):
         refuse_other_gradients(gradients)
         recipe: StepRecipe = ctx.recipe
         with recipe.model.lock:
-            return None, None, None, *_Step._by_tensors(ctx, recipe, gradients)
-
-    @staticmethod
-    def _by_tensors(ctx, recipe: StepRecipe, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-        """Return the gradients by all that the step depends on, from those by the state after it, None for zero."""
-        refuse_changed_model(recipe)  # by name, before torch looks at what it has saved
-        *tensors, q, accepted = ctx.saved_tensors
-        needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
-        return _ChunkGradients(recipe, needed, q, accepted, gradients).summed()
+            refuse_changed_model(recipe)  # by name, before torch looks at what it has saved
+            *tensors, q, accepted = ctx.saved_tensors
+            needed: Needed = list(zip(tensors, ctx.needs_input_grad[3:], strict=True))
+            return None, None, None, *_ChunkGradients(recipe, needed, q, accepted, gradients).summed()
 
 
 class _ChunkGradients:

@@ -29,9 +29,7 @@ class Sums:
         self._needed = needed
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
-        self._chunk_parts: dict[
-            int, Sequence[Tensor]
-        ] = {}  # for each input, by its number: each chunk's part of the total
+        self._chunk_parts: dict[int, Sequence[Tensor]] = {}  # parts of a total for all chunks, by the input's number
 
     def add(self, chunk: Chunk, gradients: Sequence[Tensor | None] | None) -> None:
         """Add the gradients of a chunk by the inputs that need one, which are copied; None is zero."""
