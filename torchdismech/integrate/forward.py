@@ -107,22 +107,26 @@ class _ChunkSolver:
         with nullcontext() if chunk.whole else chunk_problem.values.in_place():
             kind = kind_of(chunk_problem)
             if chunk.whole or not takes_chunks(kind):
-                self._take_alone(chunk, chunk_problem, kind)
+                self._solve_alone(chunk, chunk_problem, kind)
                 return True
             self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
         self._kind, inputs = kind, kind.inputs(self._problem)
         self._inputs = ChunkInputs(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
         return False
 
-    def _take_alone(self, chunk: Chunk, problem: StepProblem, kind: StepKind | None) -> None:
+    def _solve_alone(self, chunk: Chunk, problem: StepProblem, kind: StepKind | None) -> None:
         """Solve the step of a chunk, of this kind; a recording that takes it takes those that follow, too."""
-        after, info, candidates, recorded = _solved(problem, kind)
-        recorded_as = kind if recorded else None
-        # if this chunk was not recorded, every chunk takes one step only, so that all end at the same time
-        self._takes_following = self._takes_following and recorded_as is not None and recorded_as.all_forces
-        if recorded_as is not None:
-            after, info = self._followed(recorded_as.recorded_step, chunk, after, info, self._controls())
-        self._keep(after, info, SolvedChunk(chunk, recorded_as, candidates))
+        recording = None if kind is None else recording_of(kind, problem)
+        if isinstance(recording, RecordedStep):
+            assert kind is not None
+            self._takes_following = self._takes_following and kind.all_forces
+            self._finish(recording, kind, chunk, self._controls())
+            return
+        self._takes_following = False  # every chunk takes one step only, so that all end at the same time
+        after, info, candidates = _solved_in_python(problem.replace(recorded=recording))
+        if kind is not None and recording is None:
+            kind.count(int(info.iterations.max()))
+        self._keep(after, info, SolvedChunk(chunk, None, candidates))
 
     def solve(self, chunk: Chunk) -> None:
         """Solve the step of a chunk, and those that follow it, by a recording."""
@@ -152,22 +156,20 @@ class _ChunkSolver:
     def _replay(self, recording: RecordedStep, chunk: Chunk, controls: Sequence[Control]) -> None:
         """Let a recording take steps of a chunk with these controls."""
         recording.start(self._inputs.given_to(recording, chunk), self._problem.dt)
-        after, info = recording.finish(self._problem.divisible)
-        after, info = self._followed(recording, chunk, after, info, controls)
-        self._keep(after, info, SolvedChunk(chunk, self._kind, None))
+        self._finish(recording, self._kind, chunk, controls)
         if self._kind is not None:
             self._kind.replayed_steps += len(controls)
 
-    def _followed(
-        self, recording: RecordedStep, chunk: Chunk, after: State, info: StepInfo, controls: Sequence[Control]
-    ) -> tuple[State, StepInfo]:
-        """Return the states of a chunk after the steps that follow its first, recorded one, and how all went."""
-        if not self._takes_following:
-            return after, info
-        keeper = None if self._store is None else self._store.of_chunk(chunk)
-        return recording.series.take_remaining(
-            after, info, _of_controls(controls, chunk), self._problem.divisible, keeper
-        )
+    def _finish(
+        self, recording: RecordedStep, kind: StepKind | None, chunk: Chunk, controls: Sequence[Control]
+    ) -> None:
+        """Let a recording finish the step of a chunk, and take those that follow with the rest of these controls."""
+        divisible = self._problem.divisible
+        after, info = recording.finish(divisible)
+        if self._takes_following:
+            keeper = None if self._store is None else self._store.of_chunk(chunk)
+            after, info = recording.series.take_remaining(after, info, _of_controls(controls, chunk), divisible, keeper)
+        self._keep(after, info, SolvedChunk(chunk, kind, None))
 
     def _keep(self, after: State, info: StepInfo, solved: SolvedChunk) -> None:
         self._solved[solved.chunk.number] = after, info, solved
@@ -202,22 +204,15 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     )
 
 
-def _solved(problem: StepProblem, kind: StepKind | None) -> tuple[State, StepInfo, ContactCandidates | None, bool]:
-    """Return the states after a step of a kind, how it went, its contact candidates, and whether a recording took it.
+def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | None]:
+    """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
 
-    A recorded step has no candidates, and returns tensors that the next step overwrites. Other steps leave out robots
-    whose state is not finite: if no force reads the number that is not, the residual does not show it. They leave out
-    robots whose contact is NaN, too, as contacts that are searched for would not be found.
+    Robots whose state is not finite are left out: if no force reads the number that is not, the residual does not show
+    it. So are robots whose contact is NaN, as contacts that are searched for would not be found.
     """
-    recording = None if kind is None else recording_of(kind, problem)
-    if isinstance(recording, RecordedStep):
-        return *recording.finish(problem.divisible), None, True
     lost = problem.running & ~problem.state.finite()
     if not problem.model.contact.none:
         lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
-    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost, recorded=recording))
-    if kind is not None and recording is None:
-        kind.count(int(info.iterations.max()))
-    status = torch.where(lost, int(Status.NOT_FINITE), info.status)
-    known_candidates = None if candidates.none else candidates.without_state()
-    return after, dataclasses.replace(info, status=status), known_candidates, False
+    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost))
+    info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
+    return after, info, None if candidates.none else candidates.without_state()
