@@ -35,13 +35,13 @@ SHARE = 0.5  # part of the free memory that a step may take; the rest is for its
 _chosen_sizes: WeakKeyDictionary[Model, dict[tuple[torch.device, int, bool], int]] = WeakKeyDictionary()
 
 
-def check_chunk(chunk: int | str | None) -> int | str | None:
+def check_chunk(chunk: object) -> int | str | None:
     """Return the setting `chunk`; refuse what is neither "auto", None nor a number of robots."""
     if chunk is None or (isinstance(chunk, str) and chunk == "auto"):
         return chunk
-    if isinstance(chunk, Integral) and not isinstance(chunk, bool) and chunk >= 1:
-        return int(chunk)
-    raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
+    if isinstance(chunk, bool) or not isinstance(chunk, Integral) or chunk < 1:
+        raise InputError(f'chunk: expected "auto", None or a number of robots of at least 1, got {chunk!r}')
+    return int(chunk)
 
 
 def chunk_size(model: Model, batch: int, method: SteppingMethod) -> int:
