@@ -176,10 +176,9 @@ class SteppingMethod(ABC):
         obstacles, and loads so short that no step evaluates forces while they act.
         """
         refuse_unstepped(self, model, Model)
-        self._refuse_without_scheme()
         steps = whole_number(steps, "prepare: steps", least=0)
         with model.lock:
-            model.check_batch(state, Control())
+            self.check(model, state, Control())
             if self._step_length:  # searches for equilibria warn themselves, of the loads that their controls set
                 warn_of_small_loads(model, state, Control(), None, self.force_tolerance)
             warn_of_lost(model, state)
@@ -243,7 +242,8 @@ class SteppingMethod(ABC):
 
     def check(self, model: Model, state: State, control: Control, snapshot: Snapshot | None = None) -> None:
         """Refuse a model, state or control that cannot be stepped, and say what is wrong by name."""
-        self._refuse_without_scheme()
+        if not hasattr(self, "scheme"):
+            raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
         model.check_batch(state, control, snapshot)
         if snapshot is None or snapshot.parametrized or snapshot.requires_gradients:  # else nothing is trained
             refuse_trained_out_of_bounds(model, snapshot)
@@ -271,11 +271,6 @@ class SteppingMethod(ABC):
             raise InputError(
                 f"{caller}: expected states of the same robots, got q {was} before and {now} after the step"
             )
-
-    def _refuse_without_scheme(self) -> None:
-        """Refuse a subclass that has no `scheme`."""
-        if not hasattr(self, "scheme"):
-            raise InputError(f"{type(self).__name__}: expected `scheme = Scheme(...)`, as ImplicitEuler has it")
 
     def tolerance(self, scale: Tensor) -> Tensor:
         """Return the residual (B,) at which steps with these force scales (B,) count as converged [N]."""
