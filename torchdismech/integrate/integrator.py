@@ -41,7 +41,6 @@ from torchdismech.integrate.several import (
     all_steps,
     controls_of_steps,
     course_begun,
-    may_be_followed,
     may_begin_course,
     one_after_another,
     with_following,
@@ -329,8 +328,7 @@ class SteppingMethod(ABC):
         control, *later = controls
         problem, size = self._checked_problem(model, state, control, running)
         with problem.values.in_place():
-            followed = later and may_be_followed(model, control)
-            problem = with_following(problem, control, later) if followed else problem.with_plane()
+            problem = with_following(problem, control, later)
             self._compile_if_long(model, size, state.q)
             after, info = model.compilation.guarded(lambda: self._advanced(problem, size))
             taken = controls[: 1 + len(problem.following)]

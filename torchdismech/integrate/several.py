@@ -28,7 +28,6 @@ __all__ = [
     "controls_of_steps",
     "course_begun",
     "with_following",
-    "may_be_followed",
     "may_begin_course",
     "one_after_another",
 ]
@@ -83,7 +82,7 @@ def all_steps(take: Take, problem: StepProblem) -> tuple[State, SeveralSteps]:
     return one_after_another(take_some, problem.state, [problem.control, *problem.following], problem.running)
 
 
-def may_be_followed(model: Model, control: Control) -> bool:
+def _may_be_followed(model: Model, control: Control) -> bool:
     """Return whether a step with this control may be followed by others without another check of the model.
 
     It may not where a control has a pose, which is another target from each state, nor where the model has users' code
@@ -95,7 +94,8 @@ def may_be_followed(model: Model, control: Control) -> bool:
 def with_following(problem: StepProblem, control: Control, later: Iterable[Control]) -> StepProblem:
     """Return a step with the controls of those that may be taken along with it: up to the first that sets other fields.
 
-    One recording serves them all, and they lie in one plane. Controls that are wrong are refused.
+    One recording serves them all, and they lie in one plane. Controls that are wrong are refused. There are none where
+    the model has to be looked at between two steps.
 
     Parameters
     ----------
@@ -104,6 +104,8 @@ def with_following(problem: StepProblem, control: Control, later: Iterable[Contr
     later : controls of the steps after it.
     """
     model, state = problem.model, problem.state
+    if not later or not _may_be_followed(model, control):
+        return problem.with_plane()
     like_first = takewhile(lambda other: _is_like(model, state, control, other), later)
     # a control with values is followed by itself alone; its values stand in the model already
     following = [problem.control for _ in like_first] if control.values else [*like_first]
@@ -112,7 +114,7 @@ def with_following(problem: StepProblem, control: Control, later: Iterable[Contr
 
 def may_begin_course(model: Model, state: State, control: Control) -> bool:
     """Return whether a step may be the first of a course, as far as is known without a check of the model."""
-    if control.values or not state.q.is_cpu or not may_be_followed(model, control):
+    if control.values or not state.q.is_cpu or not _may_be_followed(model, control):
         return False
     # a checkpoint takes all steps again, maybe divided into other courses
     return not (torch.is_grad_enabled() and saved_elsewhere())
