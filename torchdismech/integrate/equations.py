@@ -245,6 +245,11 @@ class StepEquations:
         there = state.q + scheme.position * (q - state.q)
         return self.model.unknowns.where_algebraic(q, there), velocity, time
 
+    def evaluated_state(self, q: Tensor) -> State:
+        """Return the state at which elastic and external forces are evaluated; all but q, velocity, time as before."""
+        position, velocity, time = self.evaluated_at(q)
+        return self.start.state.replace(q=position, velocity=velocity, time=time)
+
     def state_after(self, q: Tensor) -> State:
         """Return the state after the step, at q (B, n).
 

@@ -248,7 +248,6 @@ def obstacles_reported(equations: StepEquations, q: Tensor) -> list[Tensor]:
 
     The report is the tensors that `obstacle_report` returns, without their names.
     """
-    position, velocity, time = equations.evaluated_at(q)
-    state = equations.start.state.replace(q=position, velocity=velocity, time=time)
-    model = equations.model
-    return [position, velocity, time, *obstacle_report(model.body, model.contact.obstacles, state).values()]
+    state, model = equations.evaluated_state(q), equations.model
+    report = obstacle_report(model.body, model.contact.obstacles, state)
+    return [state.q, state.velocity, state.time, *report.values()]

@@ -80,8 +80,7 @@ def gradients_at_root(
             products.append((conditions.residual(equations, x), contact_multipliers))
         *through_root, by_x = _vector_jacobian(products, [*wanted, x] if x.requires_grad else [*wanted, root])
     if by_x is not None:
-        position, velocity, time = equations.evaluated_at(equations.full(x.detach()))
-        at = equations.start.state.replace(q=position, velocity=velocity, time=time).detach()
+        at = equations.evaluated_state(equations.full(x.detach())).detach()
         refuse_wrong_matrix(model, at, equations.start.control, by_x, by_root, accepted)
     return tuple(_difference(a, b) for a, b in zip(direct, through_root, strict=True))
 

@@ -24,7 +24,6 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.fused import Fused
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.robot.state import State
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.noise import lengths, settled
 from torchdismech.solve.progress import Progress, begun, begun_at
@@ -244,7 +243,7 @@ def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
     The friction is (B, P, 9) for each obstacle that rubs, with the tractions of these velocities
     (see `SmoothedFriction`).
     """
-    state = _evaluated(equations, x)
+    state = equations.evaluated_state(equations.full(x))
     return [state.q, state.velocity, *equations.rubbing.first_on_obstacles(state)]
 
 
@@ -256,11 +255,5 @@ def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) ->
     x : (B, n_free) the iterate.
     friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `SmoothedFriction`.
     """
-    state = _evaluated(equations, x)
+    state = equations.evaluated_state(equations.full(x))
     return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]
-
-
-def _evaluated(equations: StepEquations, x: Tensor) -> State:
-    """Return the state at which forces are evaluated for the unknowns x (B, n_free)."""
-    q, velocity, time = equations.evaluated_at(equations.full(x))
-    return equations.start.state.replace(q=q, velocity=velocity, time=time)
