@@ -7,8 +7,7 @@ takes it. Below it
 - *which steps one recording serves*: `step_kind.py`, `model_traits.py`; which models can be recorded: `recordable.py`,
   `declared.py`;
 - *the memory that recordings read*: `static_problem.py`, in the order that `inputs.py` defines;
-- *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`; functions for
-  searches that go on without recorded iterations: `search_recordings.py`;
+- *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`;
 - *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
   `recorded_call.py`, `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
 - *backward passes*: of a step by itself `gradients.py`, of chunks and of steps in sequence `gradients_in_turn.py`, both

@@ -15,8 +15,8 @@ stream.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -29,13 +29,14 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.equations import RecordedEquations
+from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
+from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.rounds import RecordedRounds, RoundsOutcome, SetUp
-from torchdismech.integrate.recorded.search_recordings import search_recordings
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Start
+from torchdismech.integrate.search.primal_dual import after_step, first_friction, judged_step, judged_step_arguments
 from torchdismech.integrate.step import (
     further_attempts,
     newton_options,
@@ -48,12 +49,11 @@ from torchdismech.robot.state import State
 from torchdismech.solve.newton import resumed
 from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import Root
-from torchdismech.solve.trial import tried
 
 __all__ = ["RecordedStep"]
 
-# numbers in q up to which trials of steps are recorded, too: of more, calls are a small part
-MAX_NUMBERS_OF_TRIALS = 4000
+# numbers in q up to which steps with friction are recorded, too: of more, calls are a small part
+MAX_NUMBERS_WITH_FRICTION = 4000
 
 
 class End(NamedTuple):
@@ -177,15 +177,10 @@ class RecordedStep:
         """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
         results, problem = self._set_up_results, self._problem_of_running()
         later_attempts = list(problem.method.attempts(results.equations, divisible))[attempts:]
-        small = problem.state.q.is_cpu and problem.state.q.numel() <= MAX_NUMBERS_OF_TRIALS
-        recordings = self._search_recordings if small else {}
-        equations = RecordedEquations(results.equations, lambda _: recordings)
+        equations = RecordedEquations(results.equations, lambda _: self._friction_recordings)
         progress = Progress(*(tensor.clone() for tensor in results.progress))
         root = resumed(equations, progress, results.options, results.fraction.clone())
         root = dataclasses.replace(root, iterations=root.iterations + results.earlier)
-        # recorded trials hold what other attempts change
-        without_trials = {function: recording for function, recording in recordings.items() if function is not tried}
-        equations = RecordedEquations(results.equations, lambda _: without_trials)
         options = newton_options(problem, equations, results.options.weight, results.options.tolerance)
         return further_attempts(equations, root, later_attempts, options, problem.running)
 
@@ -215,11 +210,19 @@ class RecordedStep:
 
     @cached_property
     @outside_inference_mode()
-    def _search_recordings(self) -> dict[Callable, Callable]:
-        results = self._set_up_results
-        return search_recordings(
-            results.equations, results.options, results.progress, self.static.problem.state, results.running
-        )
+    def _friction_recordings(self) -> Recordings:
+        """Recordings for searches with friction on obstacles, by the functions that they replace; none on a GPU."""
+        results, state = self._set_up_results, self.static.problem.state
+        equations, x = results.equations, results.progress.x
+        if not (state.q.is_cpu and state.q.numel() <= MAX_NUMBERS_WITH_FRICTION and equations.model.contact.rubs):
+            return {}
+        friction = equations.rubbing.first_friction(state)
+        rows = judged_step_arguments(x, results.options.weight, results.running)
+        return {
+            after_step: RecordedCall(partial(after_step, equations), [x, torch.zeros_like(x), *friction]),
+            judged_step: RecordedCall(partial(judged_step, equations), rows),
+            first_friction: RecordedCall(partial(first_friction, equations), [x]),
+        }
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
