@@ -32,7 +32,7 @@ from torchdismech.integrate import forward
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.recordable import why_steps_unrecorded
-from torchdismech.system.memory import step_bytes
+from torchdismech.model.step_memory import step_bytes
 
 Record = dict[str, Any]
 READY: Record = {"ready": True}

@@ -40,7 +40,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.integrate.chunks import chunk_size
-from torchdismech.system.memory import step_bytes
+from torchdismech.model.step_memory import step_bytes
 
 T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from torchdismech.contact import (
     Penalty,
     Sphere,
 )
-from torchdismech.system.memory import evaluation_bytes
+from torchdismech.model.step_memory import evaluation_bytes
 
 RADIUS = 2e-3
 STIFF = Material(1e9, 1000.0, 0.3)

@@ -30,8 +30,8 @@ from torchdismech import (
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.integrate import chunks
+from torchdismech.model import step_memory
 from torchdismech.robot.state import tensor_fields
-from torchdismech.system import memory
 from torchdismech.values import split
 
 BATCH = 7
@@ -310,8 +310,8 @@ def test_large_batches_are_stepped_in_parts_of_whole_vectors(monkeypatch):
                 twice = -batch % sizes[batch]
                 assert least <= sizes[batch] <= 1.8 * least and sizes[batch] % 8 == 0 and twice < 0.01 * batch
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-    assert 360 < memory.robots_at_a_time(model, 10_007) < 600
-    by_batch = {batch: memory.robots_at_a_time(model, batch, recorded=True) for batch in (16, 48, 64, 96, 10_007)}
+    assert 360 < step_memory.robots_at_a_time(model, 10_007) < 600
+    by_batch = {batch: step_memory.robots_at_a_time(model, batch, recorded=True) for batch in (16, 48, 64, 96, 10_007)}
     large = by_batch.pop(10_007)
     assert [-(-batch // size) for batch, size in by_batch.items()] == [1, 3, 4, 4]
     rounds = -(-10_007 // (4 * large))
@@ -324,7 +324,7 @@ def test_little_memory_makes_small_parts_and_says_so_once(monkeypatch):
     """Step fewer at a time where memory is short, with a message that has the numbers, and the same result."""
     model = robot()
     state = model.initial_state(batch=BATCH)
-    one = memory.step_bytes(model, BATCH) / BATCH
+    one = step_memory.step_bytes(model, BATCH) / BATCH
     monkeypatch.setattr(chunks, "available_bytes", lambda device: int(8.1 * one))
     with pytest.warns(
         RuntimeWarning, match=r"a step of 7 robots would take about .*KiB are free on cpu: [1-4] at a time"

@@ -18,7 +18,8 @@ from torchdismech.integrate.recorded import gradients as recorded_gradients
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
-from torchdismech.system import memory, workers
+from torchdismech.model import step_memory
+from torchdismech.system import workers
 from torchdismech.system.workers import shared_out
 from torchdismech.values import per_robot
 
@@ -34,7 +35,7 @@ INTEGRATORS = {
 @pytest.fixture(autouse=True)
 def recorded_at_once(monkeypatch):
     """Record the first step of a kind, and as many recordings as there are threads at the next, of robots so small."""
-    monkeypatch.setattr(memory, "BYTES_A_THREAD", 0)
+    monkeypatch.setattr(step_memory, "BYTES_A_THREAD", 0)
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
     monkeypatch.setattr(for_threads, "STEPS_A_RECORDING", 1)
 
@@ -295,7 +296,7 @@ def test_recordings_are_made_by_and_by(threads, monkeypatch):
 
 def test_small_parts_are_taken_by_one_thread(threads, seen, monkeypatch):
     """Threads would wait for each other, as one at a time runs Python."""
-    monkeypatch.setattr(memory, "BYTES_A_THREAD", 5e6)
+    monkeypatch.setattr(step_memory, "BYTES_A_THREAD", 5e6)
     threads(3)
     model, integrator = rods_on_cpu(ROBOTS), INTEGRATORS["euler"]()
     singly(model, integrator, moving(model, integrator))

@@ -11,6 +11,7 @@ import torch
 
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight
+from torchdismech.model import step_memory
 from torchdismech.system import memory
 
 PEAK = Path("/proc/self/clear_refs")  # writing 5 lets the peak of the process begin anew
@@ -74,7 +75,7 @@ def test_the_estimate_is_near_what_a_step_takes(name, gradient):
         if gradient:
             after.q.sum().backward()
 
-    estimate, most = memory.step_bytes(model, batch), 3 if gradient else 2
+    estimate, most = step_memory.step_bytes(model, batch), 3 if gradient else 2
     solver = model.solvers.of(batch)
     kept = solver.memory(batch) if solver.name == "banded" else 0  # of the factor before, which the step works in
     assert estimate / 3 < growth(step) + kept < estimate * most
@@ -89,7 +90,7 @@ def test_a_batch_of_parts_takes_no_more_than_a_part():
     state, _ = integrator.step(model, model.initial_state(batch=512))
     states = 2 * sum(t.numel() * t.element_size() for t in state.fields())  # the parts' and the whole's
     taken = growth(lambda: integrator.step(model, state))
-    assert taken < states + 2 * memory.step_bytes(model, 64) < 0.5 * memory.step_bytes(model, 512)
+    assert taken < states + 2 * step_memory.step_bytes(model, 64) < 0.5 * step_memory.step_bytes(model, 512)
 
 
 def test_what_is_free_is_no_more_than_there_is():

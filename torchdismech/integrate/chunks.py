@@ -21,8 +21,9 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem, Take
 from torchdismech.integrate.recorded.recording import records_whole_steps
 from torchdismech.model import Model
+from torchdismech.model.step_memory import robots_at_a_time, step_bytes
 from torchdismech.robot.state import State
-from torchdismech.system.memory import available_bytes, robots_at_a_time, size_of, step_bytes
+from torchdismech.system.memory import available_bytes, size_of
 
 if TYPE_CHECKING:
     from torchdismech.integrate.integrator import SteppingMethod

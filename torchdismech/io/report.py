@@ -23,8 +23,9 @@ from torchdismech.io.scene.files import named_time_tables
 from torchdismech.io.schema.contact import Bounded, LawOfObstacles, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
+from torchdismech.model.step_memory import step_bytes
 from torchdismech.robot.state import Control, State
-from torchdismech.system.memory import size_of, step_bytes
+from torchdismech.system.memory import size_of
 from torchdismech.system.plain import PLAIN, in_plain_torch
 from torchdismech.trajectory import Trajectory
 

@@ -49,6 +49,7 @@ from torchdismech.model.recorded_energies import RecordedEnergies
 from torchdismech.model.refusals import refuse_other_batch, refuse_other_dofs, refuse_other_state, refuse_transforms
 from torchdismech.model.released import released
 from torchdismech.model.solvers import Solvers
+from torchdismech.model.step_memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.model.user_code import holds_users_code
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
@@ -57,7 +58,6 @@ from torchdismech.robot.state import Control, State, control_of
 from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
-from torchdismech.system.memory import block_entries, derivatives, robots_at_a_time
 from torchdismech.values import Place, Values, per_robot, places_by_batch_size
 
 __all__ = ["Model"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from torchdismech.system import memory
+from torchdismech.model import step_memory
 
 if TYPE_CHECKING:
     from torchdismech.integrate.recorded.step_kind import StepKind
@@ -30,7 +30,7 @@ def used_recordings(kind: StepKind, parts: int) -> int:
 
     Parts of half the size that "auto" chooses at least are large enough, as it divides a batch evenly.
     """
-    return min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= memory.BYTES_A_THREAD / 2 else 1
+    return min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= step_memory.BYTES_A_THREAD / 2 else 1
 
 
 def missing_recordings(replayed: Replayed, kind: StepKind, parts: int) -> int:

@@ -20,9 +20,9 @@ from torchdismech.integrate.recorded.inputs import InputLayout
 from torchdismech.integrate.recorded.model_traits import ModelTraits, plain_attributes
 from torchdismech.integrate.recorded.recordable import is_recordable_force
 from torchdismech.model.mechanics import StepStart
+from torchdismech.model.step_memory import evaluation_bytes
 from torchdismech.robot.state import Control
 from torchdismech.snapshot import Snapshot
-from torchdismech.system.memory import evaluation_bytes
 from torchdismech.values import Place, Values
 
 if TYPE_CHECKING:
