@@ -8,6 +8,7 @@ Operations with a constant zero are simplified while they are recorded, as formu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -299,23 +300,11 @@ def chosen(condition: Any, a: Any, b: Any) -> Symbol:
     return Symbol(record, record.value("chosen", condition.number, _operand(record, a), _operand(record, b)))
 
 
-def _full_like(a: Any, value: float) -> Symbol:
-    return Symbol(a.record, a.record.number(value))
-
-
 def _unary(name: str, a: Any) -> Symbol:
     record, number = a.record, a._value()
     if name in UNARY_OF_ZERO and record.operations[number] == ZERO:
         return Symbol(record, record.value(*UNARY_OF_ZERO[name]))
     return Symbol(record, record.value(name, number))
-
-
-def _unary_function(name: str) -> Callable[[Any], Symbol]:
-    return lambda a: _unary(name, a)
-
-
-def _binary_function(name: str) -> Callable[[Any, Any], Symbol]:
-    return lambda a, b: _binary(name, a, b)
 
 
 def _softplus(a: Any, beta: float, threshold: float) -> Symbol:
@@ -324,27 +313,27 @@ def _softplus(a: Any, beta: float, threshold: float) -> Symbol:
     return Symbol(a.record, a.record.value("softplus", a._value(), a.record.number(threshold)))
 
 
-def _constant_function(value: float) -> Callable[[Any], Symbol]:
-    return lambda a: Symbol(a.record, a.record.number(value))
+def _full_like(a: Any, value: float) -> Symbol:
+    return Symbol(a.record, a.record.number(value))
 
 
 FUNCTIONS: dict[Callable, Callable] = {
-    torch.sqrt: _unary_function("root"),
-    torch.sin: _unary_function("sine"),
-    torch.cos: _unary_function("cosine"),
-    torch.atan2: _binary_function("angle"),
-    torch.round: _unary_function("rounded"),
-    torch.abs: _unary_function("absolute"),
-    torch.maximum: _binary_function("most"),
-    torch.minimum: _binary_function("least"),
+    torch.sqrt: partial(_unary, "root"),
+    torch.sin: partial(_unary, "sine"),
+    torch.cos: partial(_unary, "cosine"),
+    torch.atan2: partial(_binary, "angle"),
+    torch.round: partial(_unary, "rounded"),
+    torch.abs: partial(_unary, "absolute"),
+    torch.maximum: partial(_binary, "most"),
+    torch.minimum: partial(_binary, "least"),
     torch.where: chosen,
-    torch.exp: _unary_function("exponential"),
-    torch.expm1: _unary_function("exponential_less_one"),
-    torch.log: _unary_function("logarithm"),
-    torch.tanh: _unary_function("hyperbolic_tangent"),
-    torch.sigmoid: _unary_function("sigmoid"),
+    torch.exp: partial(_unary, "exponential"),
+    torch.expm1: partial(_unary, "exponential_less_one"),
+    torch.log: partial(_unary, "logarithm"),
+    torch.tanh: partial(_unary, "hyperbolic_tangent"),
+    torch.sigmoid: partial(_unary, "sigmoid"),
     torch.nn.functional.softplus: _softplus,
     torch.full_like: _full_like,
-    torch.zeros_like: _constant_function(0.0),
-    torch.ones_like: _constant_function(1.0),
+    torch.zeros_like: partial(_full_like, value=0.0),
+    torch.ones_like: partial(_full_like, value=1.0),
 }
