@@ -101,10 +101,7 @@ class RecordedEvaluations:
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _set_up(self) -> _SetUp:
-        equations = self._static.problem.equations(mechanics=self._static.mechanics)
-        if self._static.load is not None:
-            equations.set_load(self._static.load)
-        equations.prepare()
+        equations = self._static.prepared_equations()
         weight, scale, ahead = equations.setup(None, True)
         return _SetUp(equations, weight, scale, ahead, first_iterate(equations, False))
 
@@ -115,10 +112,8 @@ class RecordedEvaluations:
         all_rows = x.new_ones(state.batch, dtype=torch.bool)
         friction = rubbing.first_friction(state)
         tractions = [friction_of_obstacle[..., :3] for friction_of_obstacle in friction]
-        residual, residual_and_matrix = (
-            self._recorded_call(bare.bare_residual, [x]),
-            self._recorded_call(bare.bare_residual_and_matrix, [x]),
-        )
+        residual = self._recorded_call(bare.bare_residual, [x])
+        residual_and_matrix = self._recorded_call(bare.bare_residual_and_matrix, [x])
         with_tractions = (
             self._recorded_call(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
         )

@@ -6,6 +6,7 @@ A step alone is in `gradients.py`, which also makes the recordings.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,10 +24,11 @@ from torchdismech.system.workers import shared_out
 __all__ = ["RecordedChunks", "RecordedSteps", "adjoints_for_threads"]
 
 
+@dataclass(frozen=True)
 class RecordedChunks:
     """Differentiates the chunks of a step by recordings; the model is known to fit them.
 
-    Parameters
+    Attributes
     ----------
     kind : of the chunks' steps.
     passes : counts them.
@@ -36,17 +38,12 @@ class RecordedChunks:
     recordings : of the backward pass of a chunk, one for each thread.
     """
 
-    def __init__(
-        self,
-        kind: StepKind,
-        passes: BackwardPasses,
-        dt: float | Tensor,
-        chunk_inputs: ChunkInputs,
-        places: Sequence[int | None],
-        recordings: Sequence[RecordedAdjoint],
-    ) -> None:
-        self._kind, self._passes, self._dt = kind, passes, dt
-        self._chunk_inputs, self._places, self._recordings = chunk_inputs, places, recordings
+    kind: StepKind
+    passes: BackwardPasses
+    dt: float | Tensor
+    chunk_inputs: ChunkInputs
+    places: Sequence[int | None]
+    recordings: Sequence[RecordedAdjoint]
 
     @classmethod
     def of(
@@ -80,7 +77,7 @@ class RecordedChunks:
     @property
     def has_threads(self) -> bool:
         """Whether there are recordings for several threads."""
-        return len(self._recordings) > 1
+        return len(self.recordings) > 1
 
     def of_chunks_by_threads(self, chunks: Sequence[SolvedChunk]) -> list[Gradients | None]:
         """Return the gradients of chunks as `of_chunk` does, in memory of their own, by a thread for each recording."""
@@ -89,7 +86,7 @@ class RecordedChunks:
             gradients = self._by(recording, solved)
             return None if gradients is None else tuple(None if g is None else g.clone() for g in gradients)
 
-        return shared_out(found, self._recordings, chunks)
+        return shared_out(found, self.recordings, chunks)
 
     def of_chunk(self, solved: SolvedChunk) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None if no recording can differentiate it.
@@ -97,16 +94,14 @@ class RecordedChunks:
         That is where it was not solved by a recording of this kind, or where a matrix is singular. The next chunk
         overwrites them.
         """
-        return self._by(self._recordings[0], solved)
+        return self._by(self.recordings[0], solved)
 
     def _by(self, recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients | None:
-        if solved.recorded_as is not self._kind:
+        if solved.recorded_as is not self.kind:
             return None
-        by_inputs = recording.replayed(self._dt, self._chunk_inputs.given_to(recording, solved.chunk))
-        self._passes.replayed_steps += 1
-        return (
-            None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
-        )
+        by_inputs = recording.replayed(self.dt, self.chunk_inputs.given_to(recording, solved.chunk))
+        self.passes.replayed_steps += 1
+        return None if by_inputs is None else _at_places(self.places, by_inputs)
 
 
 class RecordedSteps:
@@ -183,9 +178,7 @@ class RecordedSteps:
         by_inputs = recording.replayed(
             self._dt, [*inputs_of_step, *model_tensors, q, *recording.gradients_read(gradients)]
         )
-        return (
-            None if by_inputs is None else tuple(None if place is None else by_inputs[place] for place in self._places)
-        )
+        return None if by_inputs is None else _at_places(self._places, by_inputs)
 
     def given_gradients(self) -> list[Tensor]:
         """Return copies of the gradients that the last step was given, by the state after it."""
@@ -227,8 +220,7 @@ class RecordedSteps:
     def last_gradients(self) -> Gradients:
         """Return the gradients of the last step by the tensors that need one; the next step overwrites them."""
         assert self._last is not None
-        by_inputs = self._last.last_gradients()
-        return tuple(None if place is None else by_inputs[place] for place in self._places)
+        return _at_places(self._places, self._last.last_gradients())
 
 
 def adjoints_for_threads(
@@ -247,6 +239,11 @@ def adjoints_for_threads(
     for _ in range(missing_recordings(passes, kind, parts)):
         passes.more_recordings.append(passes.recording.another())
     return [passes.recording, *passes.more_recordings[: used_recordings(kind, parts) - 1]]
+
+
+def _at_places(places: Sequence[int | None], by_inputs: Sequence[Tensor | None]) -> Gradients:
+    """Return the gradients by the inputs in these places; None for tensors that are none of them."""
+    return tuple(None if place is None else by_inputs[place] for place in places)
 
 
 def _passes_for(

@@ -16,7 +16,7 @@ After each replay the host reads five flags; on a GPU it waits for nothing else.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -206,9 +206,7 @@ class RecordedRounds:
 
     def _accept_or_shorten_recording(self) -> Recording[Tensor]:
         if self.accept_or_shorten is None:
-            self.accept_or_shorten = self._recorded_mid_step(
-                self._accept_or_shorten, [*self._set_up_results.progress, self._set_up_results.fraction]
-            )
+            self.accept_or_shorten = self._recorded_mid_step(self._accept_or_shorten, self._set_up_results.fraction)
         return self.accept_or_shorten
 
     def _accept_or_shorten(self) -> Tensor:
@@ -218,9 +216,7 @@ class RecordedRounds:
     @cached_property
     def _shortened_recording(self) -> Recording[Tensor]:
         """The recording of a round in which some rows try a part of their step."""
-        return self._recorded_mid_step(
-            self._take_shortened, [*self._set_up_results.progress, self._set_up_results.fraction]
-        )
+        return self._recorded_mid_step(self._take_shortened, self._set_up_results.fraction)
 
     def _take_shortened(self) -> Tensor:
         results = self._set_up_results
@@ -238,9 +234,7 @@ class RecordedRounds:
     @cached_property
     def _second_attempt_beginning(self) -> Recording[None]:
         """The recording that begins the second attempt."""
-        return self._recorded_mid_step(
-            self._begin_second_attempt, [*self._set_up_results.progress, self._set_up_results.earlier]
-        )
+        return self._recorded_mid_step(self._begin_second_attempt, self._set_up_results.earlier)
 
     def _begin_second_attempt(self) -> None:
         """Begin the search again where the robots are, in rows that did not converge."""
@@ -256,9 +250,11 @@ class RecordedRounds:
             if new is not static:
                 torch.where(good, new, static, out=static)
 
-    def _recorded_mid_step(self, function: Callable[[], Any], written: Sequence[Tensor]) -> Recording[Any]:
+    def _recorded_mid_step(self, function: Callable[[], Any], written: Tensor) -> Recording[Any]:
+        """Return the recording of a function that writes to the progress of the search and to one more tensor."""
         with self._static.in_model():
-            return recorded_mid_step(function, written, self._device, self._static.pool)
+            all_written = [*self._set_up_results.progress, written]
+            return recorded_mid_step(function, all_written, self._device, self._static.pool)
 
 
 def _some_lost(progress: Progress) -> Tensor:

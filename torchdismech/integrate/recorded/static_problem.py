@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import warn
+from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.model.mechanics import Mechanics
@@ -105,6 +106,14 @@ class StaticProblem:
         """Let the model hold the static buffers in the block; other threads with recordings of it wait for that."""
         with self._turn, self.values.in_place():
             yield
+
+    def prepared_equations(self) -> StepEquations:
+        """Return the equations of the step on the static buffers, prepared, without contact of the robots' parts."""
+        equations = self.problem.equations(mechanics=self.mechanics)
+        if self.load is not None:
+            equations.set_load(self.load)
+        equations.prepare()
+        return equations
 
     def give(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
         """Copy the inputs of a step and dt to the static buffers; an input of None stays as in the step before."""

@@ -229,10 +229,7 @@ class RecordedStep:
     def _set_up(self) -> SetUp:
         problem = self.static.problem
         running = problem.running & problem.state.finite()
-        equations = problem.equations(mechanics=self.mechanics)
-        if self.static.load is not None:
-            equations.set_load(self.static.load)
-        equations.prepare()
+        equations = self.static.prepared_equations()
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
         tolerance = problem.method.tolerance(scale)
