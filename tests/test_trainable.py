@@ -101,6 +101,14 @@ def test_state_dict_goes_into_a_model_made_alike():
         (lambda m: [trainable.scaled(m, ["mass"]) for _ in range(2)], "trained already"),
         (lambda m: trainable.scaled(m, ["mass"], shape=(5,)), "mass"),
         (lambda m: trainable.shifted(m, ["mass"], unit=0.0), "unit"),
+        (lambda m: trainable.shifted(m, {"mass": 2.0}, unit=1.0), "^shifted: powers are those of a factor"),
+        (lambda m: trainable.scaled(m, None), "expected a list of names, one or more, got None"),
+        (lambda m: trainable.scaled(m, (name for name in ["mass"])), "expected a list of names, one or more, got <gen"),
+        (lambda m: trainable.scaled(m, [["mass"]]), r"^no constant \['mass'\] in this model; there are: "),
+        (lambda m: trainable.value(m, ["mass"]), r"^no constant \['mass'\] in this model; there are: "),
+        (lambda m: trainable.scaled(RobotBuilder(), ["mass"]), "^trainable: expected a model, .*, got RobotBuilder"),
+        (lambda m: trainable.shifted(m.rest_state(1), ["mass"], 1.0), "^trainable: expected a model, .*, got State"),
+        (lambda m: trainable.constants(type(m)), "^trainable: expected a model, .*, got the class Model itself"),
     ],
 )
 def test_wrong_requests_are_refused(change, message):

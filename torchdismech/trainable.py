@@ -12,7 +12,7 @@ The values at the time of the call stay as they are and are multiplied (or shift
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.response import Friction, Response
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, real_number, refuse_other_kind, shown, whole_number
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, constants_of_contact, named_forces
@@ -125,8 +125,8 @@ def scaled(model: AnyModel, names: Sequence[str] | Mapping[str, float], shape: S
         broadcast with the shape, or is zero wherever a number of the factor acts; the shape is no tuple of whole
         numbers; a power is zero or no finite number. Then nothing is trained.
     """
-    factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     places = _places_of(model, names)
+    factor = Factor(_shape(shape, "scaled"), model.dtype).to(model.device)
     changes: dict[str, nn.Module] = {}
     for name in places:
         power = _power(names, name)
@@ -143,8 +143,10 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
     unit = real_number(unit, "shifted: unit", "a number above 0")
     if not (math.isfinite(unit) and unit > 0):
         raise InputError(f"shifted: unit: expected a finite number above 0, got {unit}")
-    shift = Shift(unit, _shape(shape, "shifted"), model.dtype).to(model.device)
+    if isinstance(names, Mapping):
+        raise InputError("shifted: powers are those of a factor, by which scaled multiplies; expected a list of names")
     places = _places_of(model, names)
+    shift = Shift(unit, _shape(shape, "shifted"), model.dtype).to(model.device)
     _attach(model, places, dict.fromkeys(places, shift))
     return shift
 
@@ -258,7 +260,11 @@ def _keeps_bounds(module: nn.Module, name: str) -> bool:
 
 def constants(model: AnyModel) -> dict[str, Place]:
     """Return the constants of a model as {name: (module, attribute)}; for rods and shells see `model/constants.py`."""
-    return constants_of(model) if isinstance(model, Model) else model.constants()
+    if isinstance(model, Model):
+        return constants_of(model)
+    if isinstance(model, type) or not hasattr(model, "constants"):
+        refuse_other_kind("trainable", model, Model, "a model, as RobotBuilder.finalize returns it")
+    return model.constants()
 
 
 def value(model: AnyModel, name: str) -> Tensor:
@@ -276,11 +282,11 @@ def value(model: AnyModel, name: str) -> Tensor:
 def _places_of(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:
     """Return {name: (module, attribute)} of the named constants; refuse names that are unknown or come twice."""
     known = constants(model)
-    if isinstance(names, str) or not len(names):
-        got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else "none"
+    if isinstance(names, str) or not isinstance(names, Collection) or not len(names):
+        got = f"the text {names!r}; write [{names!r}]" if isinstance(names, str) else shown(names)
         raise InputError(f"trained constants: expected a list of names, one or more, got {got}")
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise InputError(f"no constant {name!r} in this model; there are: {', '.join(sorted(known))}")
         if list(names).count(name) > 1:
             raise InputError(f"trained constants: expected each name once, got {name!r} twice")

@@ -275,7 +275,7 @@ REFUSED = {
         lambda: trainable.scaled(rod(), "bend_twist.EI1"),
         r"expected a list of names, one or more, got the text 'bend_twist.EI1'; write \['bend_twist.EI1'\]",
     ),
-    "no constants": (lambda: trainable.shifted(rod(), [], 0.1), "a list of names, one or more, got none"),
+    "no constants": (lambda: trainable.shifted(rod(), [], 0.1), r"a list of names, one or more, got \[\]"),
     "no robots": (lambda: rod().initial_state(batch=0), "batch has to be a whole number from 1 up, got 0"),
     "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
     "a mask that chooses no robot": (

@@ -365,6 +365,11 @@ class TestWithoutCompiler:
         monkeypatch.setenv("CXX", "no-such-compiler")
         assert_lapack_instead(r"\$CXX = 'no-such-compiler' is not found")
 
+    def test_text_that_is_no_command(self, cache, monkeypatch):
+        """Name a $CXX with a quote that does not end, which ended each step in an error of Python's shlex."""
+        monkeypatch.setenv("CXX", '"g++')
+        assert_lapack_instead(r"""\$CXX = '"g\+\+' is no command \(No closing quotation\)""")
+
     @pytest.mark.parametrize("when", ["*-E*", "*-o*"])
     def test_compiler_that_fails(self, cache, monkeypatch, tmp_path, when):
         """Tell the compiler's first complaint, be it about flags or the source."""

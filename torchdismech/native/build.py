@@ -158,9 +158,15 @@ def compiler() -> list[str]:
 
     Raises
     ------
-    Unavailable : if there is none.
+    Unavailable : if there is none, or $CXX is no command.
     """
-    named = shlex.split(os.environ.get("CXX", ""))
+    given = os.environ.get("CXX", "")
+    try:
+        named = shlex.split(given)
+    except ValueError as error:
+        raise Unavailable(
+            f"$CXX = {given!r} is no command ({error}); set CXX to a C++ compiler, or unset it"
+        ) from error
     if named:
         if shutil.which(named[0]) is None:
             raise Unavailable(f"the C++ compiler $CXX = {named[0]!r} is not found; set CXX to one that is, or unset it")
