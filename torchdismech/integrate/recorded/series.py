@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,7 +83,7 @@ class RecordedSeries:
             fails.
         """
         until_failure = divisible or keeper is not None
-        if until_failure and self._failed(info):
+        if until_failure and _some_failed(info):
             return after, info
         totals = self._empty_totals(info)
         if keeper is not None:
@@ -100,7 +99,7 @@ class RecordedSeries:
             after, info = self._stopped_step(reason, controls, number, divisible)
             if reason is StopReason.ALL_TAKEN:
                 break
-            if until_failure and self._failed(info):
+            if until_failure and _some_failed(info):
                 return self._problem.state, replaced(totals, count=number)
             if keeper is not None:
                 keeper.keep(number, after, info)
@@ -169,32 +168,10 @@ class RecordedSeries:
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Write the state after a step to where the next one begins, and add the step's report to the totals."""
-        if self._all_by_recorded_end(info):
+        if self._step.result is not None and info is self._step.result[1]:  # the recorded end has finished the step
             self._hand_on_recording.replay()
         else:
             self._write_next(after, info)
-
-    def _all_by_recorded_end(self, info: StepInfo) -> bool:
-        """Return whether the recorded end finished a step with all robots CONVERGED.
-
-        Robots that were not stepped, as their state was not finite, have another status.
-        """
-        result = self._step.result
-        by_recording = result is not None and info is result[1]
-        return by_recording and self._statuses.tobytes() == self._all_converged
-
-    @cached_property
-    def _statuses(self) -> np.ndarray:
-        """The robots' status as an array on the memory of the recorded end: a look takes half a call of torch."""
-        assert self._step.result is not None
-        return self._step.result[1].status.numpy()
-
-    @cached_property
-    def _all_converged(self) -> bytes:
-        return bytes(self._statuses.nbytes)  # of zeros
-
-    def _failed(self, info: StepInfo) -> bool:
-        return not (self._all_by_recorded_end(info) or bool(info.converged.all()))
 
     @cached_property
     def _hand_on_recording(self) -> Recording[None]:
@@ -225,6 +202,11 @@ class RecordedSeries:
                 self._totals = none.with_tensors(map(torch.clone, none.tensors()))
         torch._foreach_zero_(self._totals.tensors())
         return self._totals
+
+
+def _some_failed(info: StepInfo) -> bool:
+    """Return whether some robot is not CONVERGED, such as one that was not stepped, as its state was not finite."""
+    return bool(info.status.any())  # CONVERGED is 0
 
 
 def _by_field(controls: Sequence[Control]) -> list[tuple[Tensor, ...]]:
