@@ -22,8 +22,7 @@ _owned: WeakSet[nn.Module] = WeakSet()
 
 def mark_owned(parts: Iterable[nn.Module]) -> None:
     """Mark parts as belonging to a model from now on."""
-    for part in parts:
-        _owned.add(part)
+    _owned.update(parts)
 
 
 def refuse_shared(label: str, parts: Iterable[nn.Module]) -> None:

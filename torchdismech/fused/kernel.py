@@ -72,7 +72,7 @@ class Kernel(Program):
         """
         springs, robots = set(), set()
         for given in self.record.inputs:
-            place, along = (given.place, given.spring) if given.rows is None else (given.rows.place, given.rows.spring)
+            place, along = given.along_springs
             if along is not None:
                 springs.add((self.places.index(place), along))
             if given.robot is not None:

@@ -63,11 +63,7 @@ class Pullback:
         ]
         self._spring_dims: dict[int, int] = {}  # for each tensor that has one, the dimension that runs along springs
         for input_view in program.record.inputs:
-            place, dim = (
-                (input_view.place, input_view.spring)
-                if input_view.rows is None
-                else (input_view.rows.place, input_view.rows.spring)
-            )
+            place, dim = input_view.along_springs
             if dim is not None:
                 self._spring_dims[self._index_among_read[place]] = dim
 

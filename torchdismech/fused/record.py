@@ -43,6 +43,11 @@ class Input:
     robot: int | None
     rows: RowChoice | None = None
 
+    @property
+    def along_springs(self) -> tuple[int, int | None]:
+        """The tensor that has something for each spring (the choice of rows, if there is one), and its dimension."""
+        return (self.place, self.spring) if self.rows is None else (self.rows.place, self.rows.spring)
+
 
 @dataclass
 class Record:

@@ -48,8 +48,3 @@ class InputLayout:
         """Places of the tensors of the model, in the order of `StepKind.movable_places`."""
         start = self.control.stop
         return slice(start, start + self.values)
-
-    @property
-    def count(self) -> int:
-        """How many inputs there are."""
-        return self.model.stop

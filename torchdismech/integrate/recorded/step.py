@@ -92,20 +92,17 @@ class RecordedStep:
     set_up, rounds, end_recording : the recordings.
     result : the states after a step and how it went, in the memory that each replay of `end_recording` overwrites; None
         before the first.
-    mechanics : what the recordings evaluate: without the external forces that are given as their sum, if they are.
-    pool : the memory in which the recordings keep their intermediate results.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
         self._kind, self.static = kind, StaticProblem(kind, problem)
-        self.mechanics, self.pool = self.static.mechanics, self.static.pool
         self.static.give(kind.inputs(problem), problem.dt)
-        device = problem.model.device
+        device, pool = problem.model.device, self.static.pool
         with self.static.in_model():  # recording a part runs it, on the results of the parts before it
-            self.set_up: Recording[SetUp] = recorded(self._set_up, device, self.pool)
+            self.set_up: Recording[SetUp] = recorded(self._set_up, device, pool)
             self._set_up_results = self.set_up.replay()
             self.rounds = RecordedRounds(self._set_up_results, self.static)
-            self.end_recording: Recording[End] = recorded(self._end, device, self.pool)
+            self.end_recording: Recording[End] = recorded(self._end, device, pool)
         self.result: tuple[State, StepInfo] | None = None
 
     @cached_property
