@@ -117,13 +117,21 @@ class RecordedEvaluations:
         with_tractions = (
             self._recorded_call(partial(_evaluated_with_tractions, bare), [x, *tractions]) if tractions else None
         )
+
+        def by_tractions(equations: StepEquations, x: Tensor) -> Any:
+            """Return what `StepEquations.bare_residual_and_matrix` does, with the tractions expected of obstacles."""
+            expected = equations.rubbing.tractions
+            if with_tractions is None or not expected:
+                return residual_and_matrix(equations, x)
+            return with_tractions(equations, x, *expected)
+
         if len(bare.model.self_contacts):
             self._with_pairs = PairEvaluations(bare, residual, residual_and_matrix, x, self._static.pool)
         return {
             StepEquations.setup: self._weight_scale_and_iterate,
             StepEquations.advanced: self._recorded_call(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,
-            StepEquations.bare_residual_and_matrix: _ByTractions(residual_and_matrix, with_tractions),
+            StepEquations.bare_residual_and_matrix: by_tractions,
             StepEquations.accepted_state: self._recorded_call(bare.accepted_state, [state.q, all_rows]),
             first_friction: self._recorded_call(partial(first_friction, bare), [x]),
             obstacles_reported: self._recorded_call(partial(obstacles_reported, bare), [state.q]),
@@ -143,25 +151,6 @@ class RecordedEvaluations:
         results = self._set_up_results
         first = (results.ahead if ahead else results.here) if x is None else x
         return results.weight, results.scale.clone(), first.clone()
-
-
-class _ByTractions:
-    """The recorded bare residual and matrix: one recording with the tractions expected of obstacles, one without.
-
-    Parameters
-    ----------
-    plain, with_tractions : the recording without tractions, and with them; the latter is None where no obstacle rubs.
-    """
-
-    def __init__(self, plain: RecordedCall, with_tractions: RecordedCall | None):
-        self._plain, self._with_tractions = plain, with_tractions
-
-    def __call__(self, equations: StepEquations, x: Tensor) -> Any:
-        """Return bare residual, matrix, q and velocity, as `StepEquations.bare_residual_and_matrix` does."""
-        tractions = equations.rubbing.tractions
-        if self._with_tractions is None or not tractions:
-            return self._plain(equations, x)
-        return self._with_tractions(equations, x, *tractions)
 
 
 def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:

@@ -104,10 +104,11 @@ class RecordedChunks:
         return None if by_inputs is None else _at_places(self.places, by_inputs)
 
 
+@dataclass
 class RecordedSteps:
     """Differentiates steps of some robots, one after the other, by a recording; the model is known to fit it.
 
-    Parameters
+    Attributes
     ----------
     kind : of the steps.
     passes : counts them.
@@ -117,19 +118,14 @@ class RecordedSteps:
     places : as of `RecordedChunks`.
     """
 
-    def __init__(
-        self,
-        kind: StepKind,
-        passes: BackwardPasses,
-        recording: RecordedAdjoint,
-        dt: float | Tensor,
-        running: Tensor,
-        model_tensors: Sequence[Tensor],
-        places: Sequence[int | None],
-    ) -> None:
-        self._layout, self._passes, self._recording, self._dt = kind.layout, passes, recording, dt
-        self._running, self._model_tensors, self._places = running, model_tensors, places
-        self._last: RecordedAdjoint | None = None
+    kind: StepKind
+    passes: BackwardPasses
+    recording: RecordedAdjoint
+    dt: float | Tensor
+    running: Tensor
+    model_tensors: Sequence[Tensor]
+    places: Sequence[int | None]
+    _last: RecordedAdjoint | None = None  # the recording that differentiated the last step
 
     @classmethod
     def of(
@@ -155,7 +151,7 @@ class RecordedSteps:
 
     def count(self, steps: int) -> None:
         """Note how many steps were differentiated."""
-        self._passes.replayed_steps += steps
+        self.passes.replayed_steps += steps
 
     def of_step(
         self, state: Sequence[Tensor], control: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
@@ -170,15 +166,15 @@ class RecordedSteps:
         q : (B, n) at the root.
         gradients : by the fields of the state after the step; None is zero.
         """
-        inputs_of_step = [*state, self._running, *control]
-        recording = self._recording.without_zeros([*inputs_of_step, *self._model_tensors], q, gradients)
+        inputs_of_step = [*state, self.running, *control]
+        recording = self.recording.without_zeros([*inputs_of_step, *self.model_tensors], q, gradients)
         # the model's tensors are the same for all steps: the buffers keep them
-        model_tensors = [None] * len(self._model_tensors) if recording is self._last else self._model_tensors
+        model_tensors = [None] * len(self.model_tensors) if recording is self._last else self.model_tensors
         self._last = recording
         by_inputs = recording.replayed(
-            self._dt, [*inputs_of_step, *model_tensors, q, *recording.gradients_read(gradients)]
+            self.dt, [*inputs_of_step, *model_tensors, q, *recording.gradients_read(gradients)]
         )
-        return None if by_inputs is None else _at_places(self._places, by_inputs)
+        return None if by_inputs is None else _at_places(self.places, by_inputs)
 
     def given_gradients(self) -> list[Tensor]:
         """Return copies of the gradients that the last step was given, by the state after it."""
@@ -208,8 +204,8 @@ class RecordedSteps:
         """
         if self._last is None:
             return None
-        inputs = [*enumerate(state), *enumerate(control, self._layout.control.start)]
-        places_of_totals = self._places[len(self._places) - len(totals) :]
+        inputs = [*enumerate(state), *enumerate(control, self.kind.layout.control.start)]
+        places_of_totals = self.places[len(self.places) - len(totals) :]
         return self._last.loop(inputs, q, by_steps, list(zip(places_of_totals, totals, strict=True)))
 
     def give(self, gradients: Sequence[Tensor | None]) -> None:
@@ -220,7 +216,7 @@ class RecordedSteps:
     def last_gradients(self) -> Gradients:
         """Return the gradients of the last step by the tensors that need one; the next step overwrites them."""
         assert self._last is not None
-        return _at_places(self._places, self._last.last_gradients())
+        return _at_places(self.places, self._last.last_gradients())
 
 
 def adjoints_for_threads(
