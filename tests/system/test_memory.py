@@ -111,6 +111,25 @@ def test_limits_of_containers_count(tmp_path):
     assert memory._free_in_groups(tmp_path) == [450]
 
 
+@pytest.mark.parametrize(
+    ("base", "limit", "used", "line"),
+    [
+        (".", "memory.max", "memory.current", "0::/jobs/one/step\n"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "9:name=systemd:/\n4:memory:/jobs/one/step\n"),
+    ],
+)
+def test_limits_of_jobs_count(base, limit, used, line, tmp_path):
+    """Count what the process's own group leaves, and the groups around it; not others beside it."""
+    for name, most in (("jobs/one/step", 2000), ("jobs/one", 1000), ("jobs/two", 800)):
+        group = tmp_path / base / name
+        group.mkdir(parents=True, exist_ok=True)
+        (group / limit).write_text(f"{most}\n")
+        (group / used).write_text("700\n")
+    own = tmp_path / "own"
+    own.write_text(line)
+    assert memory._free_in_groups(tmp_path, own) == [300, 1300]
+
+
 @pytest.mark.parametrize(("size", "text"), [(2048, "2 KiB"), (5e6, "4.77 MiB"), (3 * 2**40, "3.07e+03 GiB")])
 def test_sizes_are_for_people(size, text):
     """Write sizes in the unit that suits them."""

@@ -37,16 +37,30 @@ def _free_in_system() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def _free_in_groups(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Return for each memory limit of the process's control groups (a container's) the bytes that are left below it."""
-    versions = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+def _free_in_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
+    """Return for each memory limit of the process's control groups, and those around them, the bytes left below it.
+
+    Groups are those of containers, of jobs of a cluster, of services.
+
+    Parameters
+    ----------
+    root : where groups are found.
+    own : file that says which ones are the process's.
+    """
+    lines = own.read_text(encoding="utf-8").splitlines() if own.exists() else []
+    names = ["", *(line.split(":", 2)[2].lstrip("/") for line in lines)]  # inside a container its group is the root
     free = []
-    for limit, used in versions:
-        if (root / limit).exists() and (root / used).exists():
-            most = (root / limit).read_text(encoding="ascii").strip()
-            if most != "max":
-                taken = int((root / used).read_text(encoding="ascii"))
-                free.append(max(0, int(most) - taken + _reclaimable((root / limit).with_name("memory.stat"))))
+    for base, limit, used in (
+        (root, "memory.max", "memory.current"),
+        (root / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ):
+        around = {group for name in names for group in (base / name, *(base / name).parents)}
+        for group in sorted(group for group in around if group.is_relative_to(base)):
+            if (group / limit).exists() and (group / used).exists():
+                most = (group / limit).read_text(encoding="ascii").strip()
+                if most != "max":
+                    taken = int((group / used).read_text(encoding="ascii"))
+                    free.append(max(0, int(most) - taken + _reclaimable(group / "memory.stat")))
     return free
 
 
