@@ -160,7 +160,7 @@ def test_order_of_an_oscillator_that_relaxes(integrator, order):
 
 
 @pytest.mark.parametrize("given", [1.0, [1.0, 2.0], torch.tensor(1.0), {}, {1: 1.0}, None, "EA"])
-@pytest.mark.parametrize("law", [Dahl, Maxwell, Plastic])
+@pytest.mark.parametrize("law", [Dahl, LinearElastic, Maxwell, Plastic])
 def test_stiffnesses_without_names(law, given):
     """Say that stiffnesses go by name, and what came."""
     said = (
@@ -173,9 +173,9 @@ def test_stiffnesses_without_names(law, given):
 def test_what_is_no_number():
     """Name it, and what came."""
     for make, said in (
-        (lambda: Dahl({"EA": "much"}, 0.5), "Dahl: EA: expected numbers, got 'much'"),
-        (lambda: Dahl({"EA": 1.0}, "little"), "Dahl: limit of EA: expected numbers, got 'little'"),
-        (lambda: Maxwell({"EA": 1.0}, None), "Maxwell: relaxation_time: expected numbers, got None"),
+        (lambda: Dahl({"EA": "much"}, 0.5), "Dahl.EA: expected numbers, got 'much'"),
+        (lambda: Dahl({"EA": 1.0}, "little"), "Dahl.EA_limit: expected numbers, got 'little'"),
+        (lambda: Maxwell({"EA": 1.0}, None), "Maxwell.relaxation_time: expected numbers, got None"),
         (lambda: Plastic({"EA": 1.0}, 0.5, "EA"), "Plastic: together: expected a list of names, got the text 'EA'"),
     ):
         with pytest.raises(InputError, match=f"^{said}$"):
@@ -192,7 +192,7 @@ def test_refusals():
         Plastic({"EA": 1.0}, 1.0, together=("GJ",))
     with pytest.raises(InputError, match="together: expected each name once, got EA, EA"):
         Plastic({"EA": 1.0}, 1.0, together=("EA", "EA"))
-    with pytest.raises(InputError, match="EI1: expected 0 or more, got -1"):
+    with pytest.raises(InputError, match="Maxwell.EI1: expected 0 or more, and finite, got -1$"):
         Maxwell({"EI1": -1.0}, 1.0)
     with pytest.raises(InputError, match="relaxation_time: expected more than 0"):
         Maxwell({"EI1": 1.0}, 0.0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, forces, straight
-from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Maxwell, Stencil, StretchStencil, Sum
+from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Maxwell, Plate, Stencil, StretchStencil, Sum
 from torchdismech.testing import check_energy, check_rigid_motion, check_stencil
 from torchdismech.values import Values
 
@@ -393,7 +393,19 @@ def test_sums_and_terms_of_ones_own_refuse_energies_for_other_strains():
 
 
 def test_stiffnesses_below_zero_are_refused():
-    """Refuse what a step refuses of a control, and NaN."""
-    for value in (-1.0, [1.0, -1.0], math.nan):
-        with pytest.raises(InputError, match="LinearElastic: EI1: expected 0 or more, got"):
+    """Refuse what a step refuses of a control, NaN and infinity."""
+    for value in (-1.0, [1.0, -1.0], math.nan, math.inf):
+        said = f"expected 0 or more, and finite, got {np.ravel(value)[-1]:g}$"
+        with pytest.raises(InputError, match=f"^LinearElastic.EI1: {said}"):
             LinearElastic({"EI1": value, "EI2": 1.0, "GJ": 1.0})
+        with pytest.raises(InputError, match=f"^Plate.stiffness: {said}"):
+            Plate(value, 0.3)
+
+
+def test_constants_are_copies():
+    """Leave the caller's tensor, and other constants made of it, as they are where one is changed in place."""
+    given = torch.tensor(0.5, dtype=torch.float64)
+    rod, plate = LinearElastic({"EI1": given, "EI2": given}), Plate(given, given)
+    rod.EI1.data.mul_(2)
+    plate.stiffness.data.mul_(2)
+    assert [x.item() for x in (given, rod.EI2, plate.poisson)] == [0.5, 0.5, 0.5]

@@ -32,6 +32,7 @@ from torchdismech.actuation import OnEdges, Tendons
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.elastic import LinearElastic
 from torchdismech.elastic.membrane import MooneyRivlin
+from torchdismech.elastic.shell import Plate
 from torchdismech.environments import Actuator, Environment
 from torchdismech.errors import shown
 from torchdismech.forces import Gravity, LocalForce, MassDamping
@@ -153,7 +154,9 @@ NUMBERS = {
     "Material.poisson": lambda given: Material(1e6, 1000.0, poisson=given).constants(),
     "Material.relaxation_time": lambda given: Material(1e6, 1000.0, relaxation_time=given).constants(),
     "Circle.radius": lambda given: Circle(given).constants(),
-    "LinearElastic: EA": lambda given: LinearElastic({"EA": given}),
+    "LinearElastic.EA": lambda given: LinearElastic({"EA": given}),
+    "Plate.stiffness": lambda given: Plate(given, 0.3),
+    "Plate.poisson": lambda given: Plate(1.0, given),
     "MooneyRivlin.c1": lambda given: MooneyRivlin(given, 1.0),
     "MassDamping.rate": MassDamping,
     "Penalty.stiffness": lambda given: Penalty(given, 1e-3),

@@ -20,7 +20,7 @@ from torchdismech import (
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import PneumaticArm
 from torchdismech.contact import Friction, Mesh, Penalty, Sphere
-from torchdismech.elastic import LinearElastic, NeoHookean
+from torchdismech.elastic import LinearElastic, NeoHookean, Plate, StVenantKirchhoff
 
 TRAINED = {
     "Circle.radius": lambda x: Circle(x).constants(),
@@ -36,6 +36,8 @@ TRAINED = {
     "Sphere.radius": lambda x: Sphere((0, 0, 0), x),
     "LinearElastic.EA": lambda x: LinearElastic({"EA": x}),
     "NeoHookean.shear": lambda x: NeoHookean(x),
+    "StVenantKirchhoff.stiffness": lambda x: StVenantKirchhoff(x, 0.3),
+    "Plate.poisson": lambda x: Plate(1.0, x),
     "PneumaticArm.length": lambda x: PneumaticArm(x * torch.ones(3, dtype=x.dtype), [1.0] * 3, 0.04, 265.0, 125.0),
 }
 

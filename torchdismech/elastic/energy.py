@@ -6,14 +6,14 @@ strains already subtracted; a density is in J per unit of the stencil's measure 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn
-from torchdismech.errors import InputError, refuse_trained
+from torchdismech.errors import InputError, refuse_trained, shown
 from torchdismech.values import numbers, refuse_no_robots
 
 __all__ = [
@@ -22,10 +22,12 @@ __all__ = [
     "LinearElastic",
     "Strain",
     "Sum",
+    "add_constant",
+    "add_stiffness",
     "batch_last",
     "derivatives_by_autograd",
     "known_sum",
-    "refuse_negative",
+    "refuse_no_names",
     "refuse_other_stiffnesses",
     "slopes_by_autograd",
 ]
@@ -99,21 +101,18 @@ class LinearElastic(Energy):
     Raises
     ------
     InputError
-        A stiffness is negative, or no number.
+        A stiffness is negative, infinite, or no number.
     """
 
     closed_form = True
 
-    def __init__(self, stiffness: dict[str, Tensor], parts: dict[str, Sequence[int]] | None = None):
+    def __init__(self, stiffness: Mapping[str, Any], parts: Mapping[str, Sequence[int]] | None = None):
         super().__init__()
+        refuse_no_names(type(self).__name__, stiffness)
         self.names = self.per_robot = self.not_negative = tuple(stiffness)
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
-            refuse_trained(value, f"LinearElastic.{name}")
-            tensor = numbers(value, f"LinearElastic: {name}").clone()
-            refuse_no_robots(tensor, f"LinearElastic.{name}")
-            refuse_negative(tensor, f"LinearElastic: {name}")
-            self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+            add_stiffness(self, name, value)
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
         """Refuse a term with another number of strains, or with the same stiffnesses in another order."""
@@ -202,10 +201,33 @@ class Sum(Energy):
         return parts
 
 
-def refuse_negative(stiffness: Tensor, name: str) -> None:
-    """Refuse a stiffness below zero, or one that is NaN."""
-    if not bool((stiffness >= 0).all()):
-        raise InputError(f"{name}: expected 0 or more, got {float(stiffness.min()):g}")
+def add_constant(law: nn.Module, name: str, value: Any) -> Tensor:
+    """Register a copy of a number or tensor as a constant of an energy or law, and return it."""
+    kind = type(law).__name__
+    if hasattr(law, name) or not name.isidentifier():
+        raise InputError(f"{kind}: {name!r} cannot be the name of a stiffness; choose another name")
+    refuse_trained(value, f"{kind}.{name}")
+    tensor = numbers(value, f"{kind}.{name}").clone()
+    refuse_no_robots(tensor, f"{kind}.{name}")
+    law.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+    return tensor
+
+
+def add_stiffness(law: nn.Module, name: str, value: Any) -> None:
+    """Register a copy of a finite number or tensor from 0 on as a constant of an energy or law; refuse others."""
+    stiffness = add_constant(law, name, value)
+    wrong = stiffness[~((stiffness >= 0) & (stiffness < torch.inf))]  # NaN, too
+    if len(wrong):
+        raise InputError(f"{type(law).__name__}.{name}: expected 0 or more, and finite, got {float(wrong[0]):g}")
+
+
+def refuse_no_names(kind: str, stiffness: object) -> None:
+    """Refuse stiffnesses that are no mapping from names, or an empty one."""
+    if not isinstance(stiffness, Mapping) or not stiffness or not all(isinstance(name, str) for name in stiffness):
+        raise InputError(
+            f"{kind}: stiffness: expected one of each strain by name, such as {{'EA': 100.0}} of stretch, got "
+            f"{shown(stiffness)}"
+        )
 
 
 def refuse_other_stiffnesses(

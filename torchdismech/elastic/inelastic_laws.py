@@ -6,12 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from torchdismech.elastic.energy import Strain, batch_last, refuse_negative, refuse_other_stiffnesses
+from torchdismech.elastic.energy import (
+    Strain,
+    add_constant,
+    add_stiffness,
+    batch_last,
+    refuse_no_names,
+    refuse_other_stiffnesses,
+)
 from torchdismech.elastic.inelastic import Inelastic, Past
-from torchdismech.errors import InputError, refuse_trained, shown
-from torchdismech.values import numbers, refuse_no_robots
+from torchdismech.errors import InputError
 
 __all__ = ["Dahl", "Maxwell", "Plastic"]
 
@@ -31,11 +37,11 @@ class _Springs(Inelastic):
 
     def __init__(self, stiffness: Mapping[str, Any]):
         super().__init__()
-        _refuse_no_names(type(self).__name__, stiffness)
+        refuse_no_names(type(self).__name__, stiffness)
         self._names = self.per_robot = self.not_negative = tuple(stiffness)
         self.variables = tuple(f"{name}_strain" for name in stiffness)
         for name, value in stiffness.items():
-            self._constant(name, value)
+            add_stiffness(self, name, value)
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
         """Refuse a term with another number of strains, or with the same stiffnesses in another order."""
@@ -46,15 +52,6 @@ class _Springs(Inelastic):
         energies = [0.5 * self._stiffness(k) * z * z for k, z in enumerate(internal)]
         return sum(energies[1:], start=energies[0])
 
-    def _constant(self, name: str, value: Any) -> None:
-        if hasattr(self, name) or not name.isidentifier():
-            raise InputError(f"{type(self).__name__}: {name!r} cannot be the name of a stiffness; choose another name")
-        refuse_trained(value, f"{type(self).__name__}.{name}")
-        tensor = numbers(value, f"{type(self).__name__}: {name}").clone()
-        refuse_no_robots(tensor, f"{type(self).__name__}.{name}")
-        refuse_negative(tensor, f"{type(self).__name__}: {name}")
-        self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
-
     def _limits(self, limit: Any) -> None:
         """Register the limits of the springs' strains: a mapping by names of the stiffnesses, or one value for all."""
         kind = type(self).__name__
@@ -62,10 +59,9 @@ class _Springs(Inelastic):
         if set(limits) != set(self._names):
             raise InputError(f"{kind}: limit: expected {', '.join(self._names)}, got {', '.join(limits) or 'nothing'}")
         for name, value in limits.items():
-            limit_of_one = numbers(value, f"{kind}: limit of {name}")
+            limit_of_one = add_constant(self, f"{name}_limit", value)
             if not bool((limit_of_one > 0).all()):
                 raise InputError(f"{kind}: limit of {name}: expected more than 0, got {float(limit_of_one.min()):g}")
-            self._constant(f"{name}_limit", value)
         self.positive = tuple(f"{name}_limit" for name in self._names)
         self.per_robot = self.not_negative = (*self._names, *self.positive)
 
@@ -74,15 +70,6 @@ class _Springs(Inelastic):
 
     def _limit(self, k: int) -> Tensor:
         return batch_last(getattr(self, f"{self._names[k]}_limit"))
-
-
-def _refuse_no_names(kind: str, stiffness: object) -> None:
-    """Refuse stiffnesses that are no mapping from names, or an empty one."""
-    if not isinstance(stiffness, Mapping) or not stiffness or not all(isinstance(name, str) for name in stiffness):
-        raise InputError(
-            f"{kind}: stiffness: expected one of each strain by name, such as {{'EA': 100.0}} of stretch, got "
-            f"{shown(stiffness)}"
-        )
 
 
 class _PerStrain(_Springs):
@@ -220,8 +207,8 @@ class Plastic(_Springs):
         strains: list[Any] = self._trial(strain, past)
         for group in self.groups:
             _, _, share = self._yielding(group, strains)
-            for k, z in [(k, share * strains[k]) for k in group]:
-                strains[k] = z
+            for k in group:
+                strains[k] = share * strains[k]
         return tuple(strains)
 
     def _trial(self, strain: Strain, past: Past) -> list[Tensor]:
@@ -254,10 +241,9 @@ class Maxwell(_PerStrain):
 
     def __init__(self, stiffness: Mapping[str, Any], relaxation_time: Any):
         super().__init__(stiffness)
-        own = numbers(relaxation_time, "Maxwell: relaxation_time")
+        own = add_constant(self, "relaxation_time", relaxation_time)
         if not bool((own > 0).all()):
             raise InputError(f"Maxwell: relaxation_time: expected more than 0, got {float(own.min()):g}")
-        self._constant("relaxation_time", relaxation_time)
         self.per_robot = self.not_negative = (*self._names, "relaxation_time")
         self.positive = ("relaxation_time",)
 

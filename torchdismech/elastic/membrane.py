@@ -10,14 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, Strain, batch_last
+from torchdismech.elastic.energy import Energy, Strain, add_stiffness, batch_last
 from torchdismech.elastic.shell import Plate
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, edge_variables, mapped
-from torchdismech.errors import InputError, refuse_trained
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.materials import Number, positive
 from torchdismech.robot.state import Control, State
-from torchdismech.values import numbers
 
 __all__ = ["MembraneStencil", "MooneyRivlin", "NeoHookean", "StVenantKirchhoff", "rest_metric"]
 
@@ -127,12 +125,8 @@ class MooneyRivlin(Energy):
 
     def __init__(self, c1: Number, c2: Number):
         super().__init__()
-        for name, value in (("c1", c1), ("c2", c2)):
-            refuse_trained(value, f"{type(self).__name__}.{name}")
-            moduli = numbers(value, f"{type(self).__name__}.{name}")
-            if not bool(torch.isfinite(moduli).all()) or bool((moduli < 0).any()):
-                raise InputError(f"{type(self).__name__}.{name}: expected numbers from 0 on, got {value}")
-            self.register_parameter(name, nn.Parameter(moduli, requires_grad=False))
+        add_stiffness(self, "c1", c1)
+        add_stiffness(self, "c2", c2)
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi [J/m^2]."""

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.elastic.energy import Energy, Strain, batch_last
+from torchdismech.elastic.energy import Energy, Strain, add_constant, add_stiffness, batch_last
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables, mapped
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, State
 from torchdismech.values import refuse_out_of_bounds
 
@@ -196,11 +197,11 @@ class Plate(Energy):
     stiffness: nn.Parameter
     poisson: nn.Parameter
 
-    def __init__(self, stiffness: Tensor, poisson: Tensor):
+    def __init__(self, stiffness: Number, poisson: Number):
         super().__init__()
-        self.stiffness = nn.Parameter(stiffness, requires_grad=False)
-        self.poisson = nn.Parameter(poisson, requires_grad=False)
-        refuse_out_of_bounds(f"{type(self).__name__}.poisson", (self, "poisson"), poisson, {})
+        add_stiffness(self, "stiffness", stiffness)
+        ratio = add_constant(self, "poisson", poisson)
+        refuse_out_of_bounds(f"{type(self).__name__}.poisson", (self, "poisson"), ratio, {})
 
     def density(self, strain: Strain) -> Tensor:
         """Return psi [J/m^2]."""
