@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.geometry.rods import EdgeFrame
 from torchdismech.geometry.vec3 import Vec3, outer_sym
 
 __all__ = ["PAIRS_9", "MidEdge", "hinge_angle", "hinge_angle_derivatives", "hinge_angles", "mid_edge"]
@@ -162,8 +163,7 @@ class MidEdge:
 
     slopes: tuple[Tensor, Tensor, Tensor]
     sides: list[_Side]
-    turns: list[Vec3]  # derivative by e_k of the turn of the side's transported frame
-    starts: list[Vec3]
+    frames: list[EdgeFrame]
 
     def first(self) -> list[list[Tensor]]:
         """Return for each slope its 9 derivatives by (e_1, e_2, psi)."""
@@ -179,7 +179,7 @@ class MidEdge:
     def _angle_gradient(self, k: int) -> tuple[Vec3, Vec3]:
         """Return the derivatives of the angle rho_k by e_k and by e_{k-1} (a = -e_{k-1})."""
         p = self.sides[k].by_a()
-        return p.times(self.sides[k].lean) + self.turns[k], p
+        return p.times(self.sides[k].lean) + self.frames[k].turn, p
 
     def second(self, weights: tuple[Tensor, Tensor, Tensor]) -> list[Tensor]:
         """Return sum_k weights_k d2 slope_k: the 45 entries of `PAIRS_9`."""
@@ -188,12 +188,12 @@ class MidEdge:
         by_angle: list[tuple[Vec3, Vec3]] = []
         psi: list[Tensor] = []
         for k in range(3):
-            previous = (k - 1) % 3
+            previous, frame = (k - 1) % 3, self.frames[k]
             stretch = weights[k] * (1 + self.slopes[k] * self.slopes[k])
             curve = 2 * self.slopes[k] * stretch  # tan'' = 2 tan tan'
             side, by_previous = self._angle_gradient(k)
             aa, ee, ae = self.sides[k].blocks(stretch)
-            turn = self._turn_block(k, stretch)
+            turn = outer_sym(frame.turn, frame.twice_mean().times(-stretch * frame.inverse))
             own = outer_sym(side, side.times(curve))
             ee = [x + y + z for x, y, z in zip(ee, turn, own, strict=True)]
             theirs = outer_sym(by_previous, by_previous.times(curve))
@@ -206,12 +206,6 @@ class MidEdge:
             by_angle.append((side.times(curve), by_previous.times(curve)))
             psi.append(curve)
         return self._packed(same, mixed, by_angle, psi)
-
-    def _turn_block(self, k: int, weight: Tensor) -> tuple[Tensor, ...]:
-        """Return `weight` times the symmetrised derivative by e_k of the frame's turn."""
-        t, start = self.sides[k].t, self.starts[k]
-        mean = (start + t).times(1 / (1 + start.dot(t)))
-        return outer_sym(self.turns[k], (t + mean).times(-weight * self.sides[k].inverse))
 
     @staticmethod
     def _packed(same, mixed, by_angle, psi) -> list[Tensor]:
@@ -264,18 +258,9 @@ def mid_edge(e1: Vec3, e2: Vec3, psi: list[Tensor], starts: list[Vec3], anchors:
         frame of a side is its anchor, parallel transported to the side's current direction.
     """
     e = [-(e1 + e2), e1, e2]
-    sides, turns, slopes = [], [], []
-    for k in range(3):
-        side = _side(e[k], -e[k - 1])
-        axis = starts[k].cross(side.t)
-        cosine = starts[k].dot(side.t)
-        over = 1 / (1 + cosine)
-        d = anchors[k]
-        d = d.times(cosine) + axis.cross(d) + axis.times(axis.dot(d) * over)
-        across = side.t.cross(d)
-        normal = d.times(torch.cos(psi[k])) + across.times(torch.sin(psi[k]))
-        # outward is -c: N = cos(rho) n + sin(rho) (t x n) and t x n = -c
-        slopes.append(-normal.dot(side.c) / normal.dot(side.n))
-        sides.append(side)
-        turns.append(axis.times(-over * side.inverse))
-    return MidEdge((slopes[0], slopes[1], slopes[2]), sides, turns, starts)
+    sides = [_side(e[k], -e[k - 1]) for k in range(3)]
+    frames = [EdgeFrame.of(e[k], starts[k], anchors[k]) for k in range(3)]
+    normals = [frame.directors(angle)[0] for frame, angle in zip(frames, psi, strict=True)]
+    # outward is -c: N = cos(rho) n + sin(rho) (t x n) and t x n = -c
+    a, b, c = (-normal.dot(side.c) / normal.dot(side.n) for normal, side in zip(normals, sides, strict=True))
+    return MidEdge((a, b, c), sides, frames)
