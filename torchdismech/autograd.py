@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from torchdismech.errors import InputError
 
-__all__ = ["AutogradOn"]
+__all__ = ["AutogradOn", "slopes_by"]
 
 
 class AutogradOn(torch.enable_grad):
@@ -25,3 +28,12 @@ class AutogradOn(torch.enable_grad):
                 "place, which is as fast here; or write derivatives in closed form"
             )
         super().__enter__()
+
+
+def slopes_by(variables: Sequence[Tensor], values: object, create_graph: bool) -> list[Tensor]:
+    """Return the derivatives of the sum of all values by each variable, in its shape; zeros where there is none."""
+    if not (isinstance(values, Tensor) and values.requires_grad):
+        return [torch.zeros_like(v) for v in variables]
+    total = values.sum()
+    slopes = torch.autograd.grad(total, variables, create_graph=create_graph, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(v) if s is None else s for s, v in zip(slopes, variables, strict=True)]

@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from torchdismech.autograd import AutogradOn
+from torchdismech.autograd import AutogradOn, slopes_by
 from torchdismech.errors import InputError, refuse_trained, shown
 from torchdismech.values import numbers, refuse_no_robots
 
@@ -266,7 +266,7 @@ def slopes_by_autograd(density: Callable[[Strain], Tensor], strain: Strain, othe
     recorded = torch.is_grad_enabled() and any(t.requires_grad for t in (*strain, *others))
     with AutogradOn():
         variables = [s if recorded and s.requires_grad else s.detach().requires_grad_() for s in strain]
-        slopes = _gradient(density(tuple(variables)).sum(), variables, create_graph=recorded)
+        slopes = slopes_by(variables, density(tuple(variables)), create_graph=recorded)
     return slopes if recorded else [s.detach() for s in slopes]
 
 
@@ -279,14 +279,6 @@ def derivatives_by_autograd(
     """
     with AutogradOn():
         variables = [s.detach().requires_grad_() for s in strain]
-        first = _gradient(density(tuple(variables)).sum(), variables, create_graph=True)
-        second: list[list[Tensor | None]] = [list(_gradient(g.sum(), variables, create_graph=False)) for g in first]
+        first = slopes_by(variables, density(tuple(variables)), create_graph=True)
+        second: list[list[Tensor | None]] = [[*slopes_by(variables, g, create_graph=False)] for g in first]
     return [g.detach() for g in first], second
-
-
-def _gradient(total: Tensor, variables: list[Tensor], create_graph: bool) -> list[Tensor]:
-    """Return d total / d variables, zero where total does not depend on one."""
-    if not total.requires_grad:
-        return [torch.zeros_like(v) for v in variables]
-    gradients = torch.autograd.grad(total, variables, create_graph=create_graph, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.autograd import AutogradOn
+from torchdismech.autograd import AutogradOn, slopes_by
 from torchdismech.errors import InputError
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
@@ -126,14 +126,14 @@ class Stencil(nn.Module):
         with AutogradOn():
             variables = [v if recorded and v.requires_grad else v.detach().requires_grad_() for v in local]
             strains = self.strain(variables, *constants)
-            first = [list(_gradient(s, variables)) for s in strains]
+            first = [slopes_by(variables, s, create_graph=True) for s in strains]
 
         def second(*weights: Tensor) -> list[Tensor]:
             entries = []
             with AutogradOn():
                 for a in range(len(variables)):
                     slope = sum(w.detach() * f[a] for w, f in zip(weights, first, strict=True))
-                    entries.extend(_gradient(slope, variables)[a:])
+                    entries.extend(slopes_by(variables, slope, create_graph=True)[a:])
             return [e.detach() for e in entries]
 
         if recorded:
@@ -152,13 +152,6 @@ class Stencil(nn.Module):
 def _common_sign(weights: np.ndarray) -> int | None:
     """Return +1 or -1 if all weights are that, else None; with a sign `local` needs no multiplication."""
     return next((sign for sign in (1, -1) if len(weights) and (weights == sign).all()), None)
-
-
-def _gradient(value, variables: list[Tensor]) -> list[Tensor]:
-    if not (isinstance(value, Tensor) and value.requires_grad):
-        return [torch.zeros_like(v) for v in variables]
-    gradients = torch.autograd.grad(value.sum(), variables, create_graph=True, allow_unused=True)
-    return [torch.zeros_like(v) if g is None else g for g, v in zip(gradients, variables, strict=True)]
 
 
 def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None = None) -> list[Variable]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from torchdismech.autograd import AutogradOn
+from torchdismech.autograd import AutogradOn, slopes_by
 
 __all__ = ["Field", "FieldDerivatives"]
 
@@ -54,11 +54,11 @@ class Field(nn.Module):
         with AutogradOn():
             x = position if recorded and position.requires_grad else position.detach().requires_grad_()
             field = self(x, time)
-            rows = [_gradient(field[..., i], x, create_graph=True) for i in range(3)]
+            rows = [slopes_by([x], field[..., i], create_graph=True)[0] for i in range(3)]
             gradient, curvature = torch.stack(rows, dim=-2), None
             if moment is not None:
                 slope = (moment.detach().unsqueeze(-2) @ gradient).squeeze(-2)
-                second = [_gradient(slope[..., i], x, create_graph=False) for i in range(3)]
+                second = [slopes_by([x], slope[..., i], create_graph=False)[0] for i in range(3)]
                 curvature = torch.stack(second, dim=-2).detach()
         return (field, gradient, curvature) if recorded else (field.detach(), gradient.detach(), curvature)
 
@@ -72,11 +72,3 @@ class Field(nn.Module):
         position, size : middles (E, 3) and lengths (E,) of magnetised elements, of the robot as built [m].
         what : the word for an element in the warning.
         """
-
-
-def _gradient(values: Tensor, by: Tensor, create_graph: bool) -> Tensor:
-    """Return the gradient (B, E, 3) of each value (B, E) by the position of the same element; zeros without any."""
-    if not values.requires_grad:
-        return torch.zeros_like(by)
-    (gradient,) = torch.autograd.grad(values.sum(), by, create_graph=create_graph, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(by) if gradient is None else gradient
