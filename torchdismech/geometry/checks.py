@@ -25,6 +25,7 @@ __all__ = [
     "missing_nodes",
     "namer",
     "refuse_trained_shape",
+    "repetitions",
 ]
 
 Indices = Sequence[int] | np.ndarray | Tensor  # of nodes, edges or triangles; or a mask of bool over all of them
@@ -166,10 +167,10 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
     to_itself = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(to_itself):
         problems.append((int(to_itself[0]), f"{name(to_itself[0])} goes from a node to itself"))
-    twice = _first_repetition(np.sort(edges, axis=1))
-    if twice is not None:
-        again, first = twice
-        problems.append((again, f"{name(again)} was given before as {name(first)}: each edge may stand once"))
+    again, first = repetitions(edges)
+    if len(again):
+        k = int(again[0])
+        problems.append((k, f"{name(k)} was given before as {name(first[0])}: each edge may stand once"))
     lengths = np.linalg.norm(nodes[edges[:, 1]] - nodes[edges[:, 0]], axis=1)
     size = np.ptp(nodes, axis=0).max()
     short = np.flatnonzero((lengths <= SHORTEST_EDGE * size) & (edges[:, 0] != edges[:, 1]))
@@ -201,13 +202,16 @@ def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[in
     return name
 
 
-def _first_repetition(rows: np.ndarray) -> tuple[int, int] | None:
-    """Return (index of the first row that repeats another, index of that other row), or None."""
-    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(len(rows)))
-    if not len(again):
-        return None
-    return int(again[0]), int(first[inverse.reshape(-1)[again[0]]])
+def repetitions(elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the elements, of (K, k), that have the nodes of an earlier one, in any order, and that earlier one."""
+    nodes = np.sort(elements, axis=1)
+    order = np.lexsort(nodes.T)  # stable: equal elements stay in the order of the file
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (nodes[order][1:] != nodes[order][:-1]).any(axis=1)
+    first = np.empty_like(order)
+    first[order] = order[new][np.cumsum(new) - 1]
+    again = np.flatnonzero(first != np.arange(len(order)))
+    return again, first[again]
 
 
 def check_folds(nodes: np.ndarray, springs: np.ndarray, where: str = "rods") -> None:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchdismech.errors import InputError
-from torchdismech.geometry.checks import SHORTEST_EDGE, Elements, array_of, as_array, check_nodes, missing_nodes, namer
+from torchdismech.geometry.checks import (
+    SHORTEST_EDGE,
+    Elements,
+    array_of,
+    as_array,
+    check_nodes,
+    missing_nodes,
+    namer,
+    repetitions,
+)
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.values import Given
 
@@ -99,7 +108,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
     if twice.any():
         k = int(np.flatnonzero(twice)[0])
         problems.append((k, f"{name(k)} names a node twice; expected three different nodes: remove it"))
-    again, first = _repetitions(triangles)
+    again, first = repetitions(triangles)
     if len(again):
         k, before = int(again[0]), int(first[0])
         problems.append(
@@ -132,18 +141,6 @@ def _listed(names: list[str], separator: str = "; ") -> str:
     """Return the names in one line; beyond `MOST_NAMED`, only the number of the others."""
     rest = len(names) - MOST_NAMED
     return separator.join(names[:MOST_NAMED]) + (f"{separator}and {rest} more" if rest > 0 else "")
-
-
-def _repetitions(triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the triangles that have the same three nodes as an earlier one, in any order, and that earlier one."""
-    corners = np.sort(triangles, axis=1)
-    order = np.lexsort(corners.T)  # stable: equal triangles stay in the order of the file
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (corners[order][1:] != corners[order][:-1]).any(axis=1)
-    first = np.empty_like(order)
-    first[order] = order[new][np.cumsum(new) - 1]
-    again = np.flatnonzero(first != np.arange(len(order)))
-    return again, first[again]
 
 
 def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
