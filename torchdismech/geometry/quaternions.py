@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.geometry.material_frames import cross_matrix
+
 __all__ = ["best_rotation", "conjugate", "power", "product", "rotation_matrix", "rotation_of_vector"]
 
 
@@ -69,7 +71,4 @@ def best_rotation(sums: Tensor, near: Tensor, weight: float) -> Tensor:
 
 def rotation_of_vector(vectors: Tensor) -> Tensor:
     """Return the matrices (..., 3, 3) of rotation vectors (..., 3), axis times angle [rad]; smooth also at zero."""
-    x, y, z = vectors.unbind(-1)
-    zero = torch.zeros_like(x)
-    rows = [torch.stack(row, -1) for row in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
-    return torch.linalg.matrix_exp(torch.stack(rows, -2))
+    return torch.linalg.matrix_exp(cross_matrix(vectors))
