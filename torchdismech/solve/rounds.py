@@ -122,7 +122,8 @@ def steps_taken(
     """
     short = at.short
     if steps.exact is not None:
-        short = torch.where(steps.exact, short, _rounding_of_parts(short))
+        # other steps tell how near the root is only once they are as small as rounding errors
+        short = torch.where(steps.exact, short, math.sqrt(torch.finfo(short.dtype).eps) * short)
     iterations = at.iterations + steps.begun
     spent = iterations >= options.max_iterations
     of_rows = (at.status, spent, options.tolerance, at.length, at.noise, short)
@@ -168,14 +169,18 @@ def accepted_or_shortened(
     may_be_rounding = negligible(length, at.short)
     good, within_noise = round_outcome.good, torch.zeros_like(stepped)
     if options.noise_at_each_iterate:
-        within_noise = stepped & ~good & _within_noise(after.norm, at.noise, after.noise, may_be_rounding)
+        within = after.norm <= torch.minimum(at.noise, after.noise)  # the noise of both ends of the step
+        within_noise = stepped & ~good & within & may_be_rounding
         good = good | within_noise
     if by_norm:  # except with indefinite matrices: their corrections do not tell how near the root is
         nearer = _corrected_less(steps.factor, after.residual, after.norm, length, fraction, options.weight)
         good = good | (stepped & ~steps.indefinite & nearer)
     failed = stepped & ~good
-    shorter, given_up = _parts_next(fraction, failed, options.shortest)
-    ended = _status_of_given_up(at.norm, at.noise, after.iterations, may_be_rounding)
+    shorter = SHORTENED * fraction
+    given_up = failed & (shorter < options.shortest)
+    # a row that gives up is at the root where rounding hides the rest, unless no step has improved its iterate yet
+    hidden = (at.norm <= at.noise) & (after.iterations > 1) & may_be_rounding
+    ended = torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
     kept = at._replace(
         status=torch.where(given_up, ended, at.status),
         iterations=after.iterations,
@@ -186,7 +191,7 @@ def accepted_or_shortened(
 
 
 def _corrected_less(
-    factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor | float, weight: Tensor
+    factor: Factor, residual: Tensor, norm: Tensor, length: Tensor, fraction: Tensor, weight: Tensor
 ) -> Tensor:
     """Return the rows (B,) whose simplified Newton correction, by the same factorization, is shorter than their step.
 
@@ -201,14 +206,6 @@ def _corrected_less(
     return (correction < (1 - 0.5 * fraction) * length) & factor.ok & torch.isfinite(norm)
 
 
-def _rounding_of_parts(short: Tensor) -> Tensor:
-    """Return the length (B,) up to which steps that are no whole Newton steps count as short: sqrt(eps) times `short`.
-
-    Such steps tell how near the root is only once they are as small as rounding errors.
-    """
-    return math.sqrt(torch.finfo(short.dtype).eps) * short
-
-
 def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
     """Return `Progress.noise` (B,) after a trial.
 
@@ -218,39 +215,3 @@ def _noise_after(trial: Trial, noise: Tensor, options: NewtonOptions) -> Tensor:
     if not options.noise_at_each_iterate or trial.noise is None:
         return noise
     return torch.maximum(options.tolerance, trial.noise)
-
-
-def _within_noise(norm: Tensor, before: Tensor, after: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the rows (B,) whose residual after a step is within the noise of both its ends.
-
-    Parameters
-    ----------
-    norm : (B,) norm of the residual after the step.
-    before, after : (B,) noise at the two ends of the step.
-    may_be_rounding : (B,) rows whose step may be rounding; other rows are not returned.
-    """
-    return (norm <= torch.minimum(before, after)) & may_be_rounding
-
-
-def _parts_next(fraction: Tensor, failed: Tensor, shortest: float) -> tuple[Tensor, Tensor]:
-    """Return the fraction (B,) of its step that each row tries next, and the failed rows (B,) that give up.
-
-    A failed row gives up where its next fraction would be below `shortest`.
-    """
-    shorter = torch.where(failed, SHORTENED * fraction, fraction)
-    return shorter, failed & (shorter < shortest)
-
-
-def _status_of_given_up(norm: Tensor, noise: Tensor, iterations: Tensor, may_be_rounding: Tensor) -> Tensor:
-    """Return the status (B,) of rows whose line search gives up: CONVERGED or LINE_SEARCH_FAILED.
-
-    A row counts as converged if its residual is within the noise and its rejected step may be rounding, but only after
-    it has moved, because the first iterate has not been improved by any step.
-
-    Parameters
-    ----------
-    norm, noise, iterations : (B,) at the iterate where the row stays.
-    may_be_rounding : (B,) rows whose step may be rounding.
-    """
-    hidden = (norm <= noise) & (iterations > 1) & may_be_rounding
-    return torch.where(hidden, int(Status.CONVERGED), int(Status.LINE_SEARCH_FAILED))
