@@ -69,20 +69,17 @@ class ConeLaw:
         """Return the velocities v = W p + b (B, C, 3) after impulses (B, 3C)."""
         return ((self.delassus @ impulse[..., None])[..., 0] + self.free).unflatten(1, (-1, 3))
 
+    def unprojected(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
+        """Return p_n - v_n / w_n (B, C) and p_t - v_t / w_t (B, C, 2), of which F takes the projections."""
+        p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.diagonal()
+        return p[..., 0] - v[..., 0] / normal, p[..., 1:] - v[..., 1:] / tangential[..., None]
+
     def natural_map(self, impulse: Tensor) -> Tensor:
         """Return the natural map F (B, C, 3), in units of impulse; zero where a contact is not active."""
-        p, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.diagonal()
-        v = self.velocity(impulse)
-        normal_impulse = (p[..., 0] - v[..., 0] / normal).clamp(min=0.0)
-        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
-        f = torch.cat(
-            [
-                (p[..., 0] - normal_impulse)[..., None],
-                p[..., 1:] - self.projected(tangential_impulse, self.mu * normal_impulse),
-            ],
-            2,
-        )
-        return torch.where(self.active[..., None], f, 0.0)
+        normal, tangential = self.unprojected(impulse)
+        normal = normal.clamp(min=0.0)
+        admitted = torch.cat([normal[..., None], self.projected(tangential, self.mu * normal)], 2)
+        return torch.where(self.active[..., None], impulse.unflatten(1, (-1, 3)) - admitted, 0.0)
 
     def projected(self, x: Tensor, radius: Tensor) -> Tensor:
         """Return the projection (B, C, 2) of x onto the disk, or polygon, of this circumradius (B, C)."""
@@ -97,18 +94,14 @@ class ConeLaw:
 
     def closed(self, impulse: Tensor) -> Tensor:
         """Return the contacts (B, C) that the natural map takes to be closed: p_n - v_n / w_n > 0."""
-        normal, _ = self.diagonal()
-        return self.active & (impulse[:, ::3] > self.velocity(impulse)[..., 0] / normal)
+        return self.active & (self.unprojected(impulse)[0] > 0)
 
     def modes(self, impulse: Tensor) -> tuple[Tensor, Tensor]:
         """Return the contacts that stick and those that slide, (B, C) bool each. Closed ones without friction slide."""
-        p, v, (normal, tangential) = impulse.unflatten(1, (-1, 3)), self.velocity(impulse), self.diagonal()
-        normal_impulse = p[..., 0] - v[..., 0] / normal
-        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
-        touching = self.active & (normal_impulse > 0)
-        sticks = (
-            self.projected(tangential_impulse, self.mu * normal_impulse.clamp(min=0.0)) == tangential_impulse
-        ).all(2) & (self.mu > 0)
+        normal, tangential = self.unprojected(impulse)
+        touching = self.active & (normal > 0)
+        inside = (self.projected(tangential, self.mu * normal.clamp(min=0.0)) == tangential).all(2)
+        sticks = inside & (self.mu > 0)
         return touching & sticks, touching & ~sticks
 
     def matrix(self, impulse: Tensor, places: Tensor) -> Tensor:
@@ -117,17 +110,16 @@ class ConeLaw:
         It is that on the exact cone, whatever `polygon` is. For contacts that are not active the rows are those of the
         identity.
         """
-        entries = entries_of(places)
+        entries, (normal_impulse, tangential_impulse) = entries_of(places), self.unprojected(impulse)
+        normal_impulse = normal_impulse.gather(1, places)
+        tangential_impulse = tangential_impulse.gather(1, places.unsqueeze(2).expand(-1, -1, 2))
         normal, tangential = (entry.gather(1, places) for entry in self.diagonal())
         mu, active = self.mu.gather(1, places), self.active.gather(1, places)
-        p, v = (x.gather(1, entries).unflatten(1, (-1, 3)) for x in (impulse, self.velocity(impulse).flatten(1)))
         velocity_rows = rows_of(self.delassus, entries)
         unit = torch.zeros_like(velocity_rows).scatter_(2, entries.unsqueeze(2), 1.0).unflatten(1, (-1, 3))
         velocity_rows = velocity_rows.unflatten(1, (-1, 3))
         d_normal = unit[:, :, 0] - velocity_rows[:, :, 0] / normal[..., None]  # (B, K, 3C)
         d_tangential = unit[:, :, 1:] - velocity_rows[:, :, 1:] / tangential[..., None, None]
-        normal_impulse = p[..., 0] - v[..., 0] / normal
-        tangential_impulse = p[..., 1:] - v[..., 1:] / tangential[..., None]
         length = torch.linalg.vector_norm(tangential_impulse, dim=2)
         touching = active & (normal_impulse > 0)
         slides = touching & (length > mu * normal_impulse)
