@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 __all__ = ["Held", "Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
 
@@ -56,9 +57,9 @@ class Springs:
         """Return the springs that `keep` (S,) selects."""
         return Springs(*(getattr(self, f.name)[keep] for f in fields(self)))
 
-    def joined(self, other: Springs) -> Springs:
+    def joined(self, *others: Springs) -> Springs:
         """Return these springs and, after them, the others."""
-        return Springs(*(np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)))
+        return Springs(*(np.concatenate([getattr(s, f.name) for s in (self, *others)]) for f in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -127,30 +128,17 @@ def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
 
 def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
     """Return the springs: along the rods in their order, then all pairs at branching nodes in node order."""
-    nodes: list[Sequence[int]] = []
-    pairs: list[Sequence[int]] = []
-    signs: list[Sequence[int]] = []
-    carried: list[bool] = []
+    found = []
     for rod in rods:
-        count = len(rod.edges)
-        for k in range(count - 1):
-            nodes.append(rod.nodes[k : k + 3].tolist())
-            pairs.append(rod.edges[k : k + 2].tolist())
-            signs.append(rod.signs[k : k + 2].tolist())
-            carried.append(True)
-        if rod.closed and _degree(edges, rod.nodes[0]) == 2:
-            nodes.append([rod.nodes[-2], rod.nodes[0], rod.nodes[1]])
-            pairs.append([rod.edges[-1], rod.edges[0]])
-            signs.append([rod.signs[-1], rod.signs[0]])
-            carried.append(False)
-    along = Springs(
-        np.array(nodes, dtype=np.int64).reshape(-1, 3),
-        np.array(pairs, dtype=np.int64).reshape(-1, 2),
-        np.array(signs, dtype=np.int64).reshape(-1, 2),
-        np.ones(len(pairs), dtype=bool),
-        np.array(carried, dtype=bool),
-    )
-    return along.joined(_meeting(n_nodes, edges, lambda e, f, degree: degree > 2))
+        nodes, walked, signs, carried = rod.nodes, rod.edges, rod.signs, np.ones(len(rod.edges) - 1, dtype=bool)
+        if rod.closed and _degree(edges, rod.nodes[0]) == 2:  # one more where it meets its beginning
+            nodes, walked, signs = np.append(nodes, nodes[1]), np.append(walked, walked[0]), np.append(signs, signs[0])
+            carried = np.append(carried, False)
+        if len(carried):
+            windows = (sliding_window_view(x, k) for x, k in ((nodes, 3), (walked, 2), (signs, 2)))
+            found.append(Springs(*windows, np.ones_like(carried), carried))
+    first, *others = [*found, _meeting(n_nodes, edges, lambda e, f, degree: degree > 2)]
+    return first.joined(*others)
 
 
 def find_joint_springs(n_nodes: int, edges: np.ndarray, first_joint_edge: int) -> Springs:
