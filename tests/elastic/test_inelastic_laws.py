@@ -33,10 +33,20 @@ from torchdismech.testing import check_inelastic
         (Maxwell({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, 0.3), 3),
         (Maxwell({"EA": 3.0}, 1e4), 1),  # where the formula's series is taken
         (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.0}, 0.7, together=("EI1", "EI2")), 3),
+        (Plastic({"EI1": 0.0, "EI2": 2.0, "GJ": 0.5}, 0.7, together=("EI1", "EI2")), 3),  # bending yields at once
         (Plastic({"EI1": 1.0, "EI2": 2.0, "GJ": 0.5}, {"EI1": 0.7, "EI2": 0.5, "GJ": 9.0}), 3),
         (Slider(), 1),
     ],
-    ids=["dahl", "dahl of each robot", "maxwell", "slow maxwell", "plastic together", "plastic", "of a user"],
+    ids=[
+        "dahl",
+        "dahl of each robot",
+        "maxwell",
+        "slow maxwell",
+        "plastic together",
+        "plastic at once",
+        "plastic",
+        "of a user",
+    ],
 )
 def test_contract(law, strains):
     """Pass the checks of derivatives, of internal variables and of rest."""

@@ -183,7 +183,8 @@ class Plastic(_Springs):
         trial, total = self._trial(strain, past), torch.zeros_like(strain[0])
         for group in self.groups:
             square, bound, share = self._yielding(group, trial)
-            total = total + torch.where(share < 1, bound / share - 0.5 * bound, 0.5 * square)
+            work = bound / torch.where(share > 0, share, 1.0)  # the share is 0 only where the bound is
+            total = total + torch.where(share < 1, work - 0.5 * bound, 0.5 * square)
         return total
 
     def derivatives(self, strain: Strain, past: Past) -> tuple[list[Tensor], list[list[Tensor | None]]]:
