@@ -29,9 +29,21 @@ def test_arcs_of_more_than_a_turn_are_refused(angle):
 @pytest.mark.parametrize(("start", "axis"), [(CENTER, AXIS), ((0, 0, 0.3), AXIS), ((0.1, 0.2, 0.3), (0.3, 0.6, 0.9))])
 def test_arcs_of_no_radius_are_refused(start, axis):
     """Refuse a start that turns on the spot, unless it rises there."""
-    with pytest.raises(InputError, match="helix: start: expected a point beside the axis"):
+    with pytest.raises(InputError, match="arc: start: expected a point beside the axis"):
         arc(CENTER, start, axis, 1.0, 11)
     assert len(helix(CENTER, start, axis, 1.0, 0.1, 11)) == 11
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_angles_and_heights_are_finite(wrong):
+    """Refuse others by name, and by the function that was called; they made points that are NaN."""
+    for made, name in (
+        (lambda: arc(CENTER, START, AXIS, wrong, 5), "arc: angle"),
+        (lambda: helix(CENTER, START, AXIS, wrong, 0.1, 5), "helix: angle"),
+        (lambda: helix(CENTER, START, AXIS, 1.0, wrong, 5), "helix: height"),
+    ):
+        with pytest.raises(InputError, match=f"^{name}: expected a finite number, got {wrong}$"):
+            made()
 
 
 def test_helices_of_few_points_are_refused():
@@ -52,7 +64,7 @@ def test_points_and_axes_are_three_numbers(wrong, said):
         (lambda: straight(START, wrong, 5), "straight: end"),
         (lambda: helix(wrong, START, AXIS, 1.0, 0.1, 5), "helix: center"),
         (lambda: helix(CENTER, wrong, AXIS, 1.0, 0.1, 5), "helix: start"),
-        (lambda: arc(CENTER, START, wrong, 1.0, 5), "helix: axis"),
+        (lambda: arc(CENTER, START, wrong, 1.0, 5), "arc: axis"),
     ):
         with pytest.raises(InputError, match=f"{name}: expected .*{said}"):
             made()

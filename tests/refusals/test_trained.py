@@ -77,7 +77,7 @@ SHAPES = {
     "clamp.box": lambda x: added(PLACES).clamp(box=x[0] + torch.tensor([[-1.0], [1.0]])),
     "Mesh": lambda x: Mesh(torch.as_tensor(SOLID[0]) * x[0, 2], SOLID[1]),
     "straight: end": lambda x: straight((0, 0, 0), x[0], 3),
-    "helix: start": lambda x: arc((0, 0, 0), x[1], (0, 0, 1), 1.0, 3),
+    "arc: start": lambda x: arc((0, 0, 0), x[1], (0, 0, 1), 1.0, 3),
     "helix: height": lambda x: helix((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, x[0, 2], 3),
     "length": lambda x: meshes.rectangle(x[0, 2], 0.1, 0.05),
     "radius": lambda x: meshes.disc(x[0, 2], 0.05),

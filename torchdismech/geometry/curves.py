@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -27,11 +29,11 @@ def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, node
     Raises
     ------
     InputError
-        The angle is more than a turn, or an argument is one that `helix` refuses.
+        The angle is more than a turn, or an argument is one that `helix` would refuse.
     """
-    if abs(turned := real_number(angle, "arc: angle")) > WHOLE_TURN:
+    if abs(turned := _number(angle, "arc: angle")) > WHOLE_TURN:
         raise InputError(f"arc: angle: expected a turn or less, -2 pi to 2 pi [rad], got {turned:g}: see math.radians")
-    return helix(center, start, axis, turned, 0.0, nodes)
+    return _turned("arc", center, start, axis, turned, 0.0, nodes)
 
 
 def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int) -> np.ndarray:
@@ -48,27 +50,40 @@ def helix(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, he
         The axis is zero; points would be more than half a turn apart, as `nodes` are too few for the turns; or
         `start` is on the axis and the height is 0, so that all points would coincide.
     """
-    count = whole_number(nodes, "nodes", least=2)
-    direction, middle = _vector(axis, "helix: axis"), _vector(center, "helix: center")
+    return _turned("helix", center, start, axis, angle, height, nodes)
+
+
+def _turned(
+    kind: str, center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, height: float, nodes: int
+) -> np.ndarray:
+    """Return the points of a `helix`, or of the `kind` of curve that messages name."""
+    count = whole_number(nodes, f"{kind}: nodes", least=2)
+    direction, middle = _vector(axis, f"{kind}: axis"), _vector(center, f"{kind}: center")
     if not np.linalg.norm(direction) > 0:
-        raise InputError(f"helix: expected an axis that is not zero, got {axis!r}")
+        raise InputError(f"{kind}: axis: expected one that is not zero, got {axis!r}")
     direction = direction / np.linalg.norm(direction)
-    arm = _vector(start, "helix: start") - middle
+    arm = _vector(start, f"{kind}: start") - middle
     along = direction * (arm @ direction)
     radial = arm - along
-    turned = real_number(angle, "helix: angle")
+    turned, risen = _number(angle, f"{kind}: angle"), _number(height, f"{kind}: height")
     if abs(turned) / (count - 1) > WHOLE_TURN / 2:
         raise InputError(
-            f"helix: angle: {turned:g} rad in {count} points are {turned / (count - 1):.3g} rad from point to point, "
+            f"{kind}: angle: {turned:g} rad in {count} points are {turned / (count - 1):.3g} rad from point to point, "
             "more than half a turn: expected more nodes, or an angle in rad (see math.radians)"
         )
-    risen = real_number(height, "helix: height")
     if risen == 0 and np.linalg.norm(radial) <= ROUNDING * np.linalg.norm(arm):
-        raise InputError(f"helix: start: expected a point beside the axis through {center!r}, got {start!r} on it")
+        raise InputError(f"{kind}: start: expected a point beside the axis through {center!r}, got {start!r} on it")
     turn = np.linspace(0.0, turned, count)[:, None]
     rise = np.linspace(0.0, risen, count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
     return middle + along + spun + direction * rise
+
+
+def _number(given: float, where: str) -> float:
+    """Return an angle or a height; refuse one that is not finite."""
+    if not math.isfinite(number := real_number(given, where)):
+        raise InputError(f"{where}: expected a finite number, got {given!r}")
+    return number
 
 
 def _vector(given: ArrayLike, where: str) -> np.ndarray:
