@@ -223,6 +223,22 @@ class TestGrowth:
         factor = linear.make("banded", pattern, method="native").factor(values)
         assert torch.equal(factor.ok, torch.arange(9) != 4)
 
+    @pytest.mark.parametrize("symmetric", [True, False])
+    @pytest.mark.parametrize("batch", [1, 3, 19])
+    def test_a_last_pivot_of_zero_is_not_ok(self, batch, symmetric):
+        """Flag a chain of springs that nothing holds, of which the elimination tells with its last pivot alone."""
+        for n in range(1, 10):
+            pattern = cliques([(k, k + 1) for k in range(n - 1)], n, symmetric, np.arange(n))
+            springs = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
+            springs[0, 0] -= 1
+            springs[-1, -1] -= 1
+            values = torch.from_numpy(springs[pattern.rows, pattern.cols])[:, None].repeat(1, batch)
+            solver = linear.make("banded", pattern, method="native")
+            for factor in (solver.factor(values), solver.factor(values, indefinite=True)):
+                assert not factor.ok.any()
+                assert not factor.solve(torch.ones(batch, n, dtype=torch.float64)).any()
+            assert not solver.factor_any_sign(values)[0].ok.any()
+
 
 class TestFronts:
     """How far pivots reach."""

@@ -160,6 +160,7 @@ template <typename T, bool symmetric> class Elimination {
   }
 
   // The largest term of pivot j + r: the largest number of its line of L, times that of its line of U, times the pivot.
+  // It is infinite where the pivot is zero.
   T largest_term(int64_t j, int r) const {
     const auto of_line = [&](const Half<T>& half) {
       const T* line = half.line(j + r);
@@ -167,7 +168,9 @@ template <typename T, bool symmetric> class Elimination {
       for (int s = r + 1; s < FOUR; ++s) most = larger(std::abs(line[s]), most);
       return most;
     };
-    return of_line(lower_) * of_line(upper_) * std::abs(T(1) / lower_.line(j + r)[r]);
+    const T inverse = std::abs(lower_.line(j + r)[r]);
+    if (!(inverse <= std::numeric_limits<T>::max())) return std::numeric_limits<T>::infinity();
+    return of_line(lower_) * of_line(upper_) * (T(1) / inverse);
   }
 
   // Reduce the lines of a half after pivots [begin, end) by these: with MANY pivots a few lines at a time, each by all.
