@@ -170,14 +170,7 @@ class Walk:
 
     def _over_two_turns(self, next_point: PathPoint) -> Tensor:
         """Return the robots (B,) whose step may skip two turns of the load, which its ends alone do not show."""
-        back = load_reversal(
-            self.arclength.distance(self.at, next_point),
-            self.at.factor,
-            next_point.factor,
-            self.at.slope,
-            next_point.slope,
-        )
-        return back > BACK * self.longest + SMALL
+        return load_reversal(*self._ends(next_point)) > BACK * self.longest + SMALL
 
     def _over_the_last(self, next_point: PathPoint) -> Tensor:
         """Return the robots (B,) whose step skips a turn of the load at, or possibly beyond, the last load factor.
@@ -186,18 +179,17 @@ class Walk:
         at the turn is estimated by the difference between the cubic and parabolas between the points.
         """
         ahead = math.copysign(1.0, self.last)
-        ends = (
-            self.arclength.distance(self.at, next_point),
-            self.at.factor,
-            next_point.factor,
-            self.at.slope,
-            next_point.slope,
-        )
-        length, first, last, rising, falling = ends
+        length, first, last, rising, falling = ends = self._ends(next_point)
         turn, half = load_at_turn(*ends), length / (2 * (rising - falling))
         off = torch.maximum((first + half * rising**2 - turn).abs(), (last + half * falling**2 - turn).abs())
         over = (ahead * rising > 0) & (ahead * falling < 0)
         return over & (torch.maximum(ahead * turn + off, ahead * last) >= abs(self.last))
+
+    def _ends(self, next_point: PathPoint) -> tuple[Tensor, ...]:
+        """Return the length of a step, the load factors at its ends, and the slopes there, each (B,)."""
+        at = self.at
+        length = self.arclength.distance(at, next_point)
+        return length, at.factor, next_point.factor, at.slope, next_point.slope
 
     def _landed(self, next_point: PathPoint, rows: Tensor) -> tuple[PathPoint, Tensor]:
         """Return the points with `rows` (B,) taken back to the last load factor, and which of them (B,) got there."""
