@@ -235,12 +235,13 @@ def check_folds(nodes: np.ndarray, springs: np.ndarray, where: str = "rods") -> 
         )
 
 
-def check_every_node_used(count: int, elements: np.ndarray, where: str = "rods") -> None:
-    """Refuse nodes 0 .. count - 1 that are in no element: without mass their motion is undefined."""
-    used = np.zeros(count, dtype=bool)
-    used[np.asarray(elements, dtype=np.int64).reshape(-1)] = True
-    if not used.all():
-        unused = np.flatnonzero(~used)
+def check_every_node_used(
+    count: int, elements: np.ndarray, where: str = "rods", kind: str = "edge or triangle"
+) -> None:
+    """Refuse nodes 0 .. count - 1 that are in no element of this kind: without mass their motion is undefined."""
+    unused = np.flatnonzero(np.bincount(np.asarray(elements, dtype=np.int64).reshape(-1), minlength=count) == 0)
+    if len(unused):
         raise InputError(
-            f"{where}: node {listed(unused.tolist())} (counted from 0) belongs to no edge: remove it or connect it"
+            f"{where}: {len(unused)} of {count} nodes belong to no {kind}: node {listed(unused.tolist())} (counted "
+            "from 0); without mass their motion is undefined: remove them or connect them"
         )

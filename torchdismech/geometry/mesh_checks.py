@@ -16,6 +16,7 @@ from torchdismech.geometry.checks import (
     Elements,
     array_of,
     as_array,
+    check_every_node_used,
     check_nodes,
     missing_nodes,
     namer,
@@ -67,7 +68,7 @@ def check_mesh(
     """
     nodes, triangles = check_triangles(nodes, triangles, where)
     if not allow_unused:
-        _refuse_unused_nodes(len(nodes), triangles, where)
+        check_every_node_used(len(nodes), triangles, where, "triangle")
     pairs, opposed = _neighbours(triangles, len(nodes), where)
     _refuse_single_node_contacts(triangles, pairs, where)
     turned = _orientation(triangles, pairs // 3, opposed, where)
@@ -137,10 +138,10 @@ def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.n
     return nodes, triangles.astype(np.int64)
 
 
-def _listed(names: list[str], separator: str = "; ") -> str:
+def _listed(names: list[str]) -> str:
     """Return the names in one line; beyond `MOST_NAMED`, only the number of the others."""
     rest = len(names) - MOST_NAMED
-    return separator.join(names[:MOST_NAMED]) + (f"{separator}and {rest} more" if rest > 0 else "")
+    return "; ".join(names[:MOST_NAMED]) + (f"; and {rest} more" if rest > 0 else "")
 
 
 def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
@@ -156,16 +157,6 @@ def _has_no_area(nodes: np.ndarray, triangles: np.ndarray) -> np.ndarray:
     height = np.linalg.norm(np.cross(u, v), axis=1)  # smallest height over longest edge
     # written so that NaN counts as a fault
     return ~((height >= SMALLEST_HEIGHT) & (lengths.min(axis=1) > SHORTEST_EDGE))
-
-
-def _refuse_unused_nodes(n_nodes: int, triangles: np.ndarray, where: str) -> None:
-    unused = np.flatnonzero(np.bincount(triangles.reshape(-1), minlength=n_nodes) == 0)
-    if len(unused):
-        names = _listed(list(map(str, unused)), ", ")
-        raise InputError(
-            f"{where}: {len(unused)} of {n_nodes} nodes belong to no triangle: node {names} (counted from 0); without "
-            "mass their motion is undefined: remove them or connect them"
-        )
 
 
 def _neighbours(triangles: np.ndarray, n_nodes: int, where: str) -> tuple[np.ndarray, np.ndarray]:
