@@ -135,8 +135,8 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
             nodes, walked, signs = np.append(nodes, nodes[1]), np.append(walked, walked[0]), np.append(signs, signs[0])
             carried = np.append(carried, False)
         if len(carried):
-            windows = (sliding_window_view(x, k) for x, k in ((nodes, 3), (walked, 2), (signs, 2)))
-            found.append(Springs(*windows, np.ones_like(carried), carried))
+            triples, pairs, turns = (sliding_window_view(x, k) for x, k in ((nodes, 3), (walked, 2), (signs, 2)))
+            found.append(Springs(triples, pairs, turns, np.ones_like(carried), carried))
     first, *others = [*found, _meeting(n_nodes, edges, lambda e, f, degree: degree > 2)]
     return first.joined(*others)
 
