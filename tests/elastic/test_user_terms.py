@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, Static, forces, straight
-from torchdismech.elastic import ElasticTerm, Energy, LinearElastic, Maxwell, Plate, Stencil, StretchStencil, Sum
+from torchdismech.elastic import (
+    ElasticTerm,
+    Energy,
+    LinearElastic,
+    Maxwell,
+    Plastic,
+    Plate,
+    Stencil,
+    StretchStencil,
+    Sum,
+)
 from torchdismech.testing import check_energy, check_rigid_motion, check_stencil
 from torchdismech.values import Values
 
@@ -400,6 +410,25 @@ def test_stiffnesses_below_zero_are_refused():
             LinearElastic({"EI1": value, "EI2": 1.0, "GJ": 1.0})
         with pytest.raises(InputError, match=f"^Plate.stiffness: {said}"):
             Plate(value, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Sum({}), "Sum: expected energies by name, such as .*, got {}"),
+        (lambda: Sum([LinearElastic({"k": 1.0})]), "Sum: expected energies by name, such as .*, got .LinearElastic"),
+        (lambda: Sum({"a": Maxwell({"k": 1.0}, 1.0)}), "Sum: expected energies by name, such as .*, got {'a': Maxwell"),
+        (lambda: Sum({"a.b": LinearElastic({"k": 1.0})}), "Sum: no energy can have this name: .*a.b"),
+        (lambda: LinearElastic({"k": 1.0}, {"whole": (0, 1)}), "LinearElastic: parts: whole: .* 0 to 0, got .0, 1."),
+        (lambda: LinearElastic({"k": torch.ones(2, 1, 1)}), r"LinearElastic.k: .* or \(B, S\), got \(2, 1, 1\)"),
+        (lambda: Plastic({"k": 1.0}, 1.0, together=5), "Plastic: together: expected a list of names, got 5"),
+    ],
+    ids=["no energies", "a list", "a law", "a name", "a part", "a constant", "a group"],
+)
+def test_energies_that_cannot_be(make, said):
+    """Refuse them by name when they are made; they ended in errors of Python and torch, some as late as in a report."""
+    with pytest.raises(InputError, match=f"^{said}"):
+        make()
 
 
 def test_constants_are_copies():

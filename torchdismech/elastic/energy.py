@@ -113,6 +113,10 @@ class LinearElastic(Energy):
         self.part_indices = dict(parts or {})
         for name, value in stiffness.items():
             add_stiffness(self, name, value)
+        for part, indices in self.part_indices.items():
+            if not {*indices} <= {*range(len(self.names))}:
+                last = len(self.names) - 1
+                raise InputError(f"LinearElastic: parts: {part}: expected indices from 0 to {last}, got {indices}")
 
     def refuse_unlike(self, strains: Sequence[str], stiffnesses: Sequence[str]) -> None:
         """Refuse a term with another number of strains, or with the same stiffnesses in another order."""
@@ -150,9 +154,15 @@ class Sum(Energy):
     energies : by name; reports use the name for an energy that is not split into parts.
     """
 
-    def __init__(self, energies: dict[str, Energy]):
+    def __init__(self, energies: Mapping[str, Energy]):
         super().__init__()
-        self.energies = nn.ModuleDict(energies)
+        named = isinstance(energies, Mapping) and energies
+        if not named or not all(isinstance(energy, Energy) for energy in energies.values()):
+            raise InputError(f"Sum: expected energies by name, such as {{'own': law, ..}}, got {shown(energies)}")
+        try:
+            self.energies = nn.ModuleDict(energies)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"Sum: no energy can have this name: {error}") from error
 
     @property
     def closed_form(self) -> bool:  # type: ignore[override]
@@ -209,6 +219,8 @@ def add_constant(law: nn.Module, name: str, value: Any) -> Tensor:
     refuse_trained(value, f"{kind}.{name}")
     tensor = numbers(value, f"{kind}.{name}").clone()
     refuse_no_robots(tensor, f"{kind}.{name}")
+    if tensor.dim() > 2:
+        raise InputError(f"{kind}.{name}: expected a number, or shape (S,) or (B, S), got {tuple(tensor.shape)}")
     law.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
     return tensor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -169,8 +169,9 @@ class Plastic(_Springs):
     def __init__(self, stiffness: Mapping[str, Any], limit: Any, together: Sequence[str] = ()):
         super().__init__(stiffness)
         self._limits(limit)
-        if isinstance(together, str):
-            raise InputError(f"Plastic: together: expected a list of names, got the text {together!r}")
+        if isinstance(together, str) or not isinstance(together, Iterable):
+            kind = "the text " * isinstance(together, str)
+            raise InputError(f"Plastic: together: expected a list of names, got {kind}{together!r}")
         if unknown := [name for name in together if name not in self._names]:
             raise InputError(f"Plastic: together: expected some of {', '.join(self._names)}, got {unknown[0]!r}")
         if len({*together}) < len(together):
