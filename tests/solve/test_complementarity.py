@@ -340,7 +340,8 @@ def test_no_robots_have_no_impulses(method):
         ({"method": "lemke"}, "method must be one of"),
         ({"cone": "sphere"}, "cone must be one of"),
         ({"directions": 7}, "directions must be even"),
-        ({"directions": 2}, "at least 4"),
+        ({"directions": 2}, "directions: expected a whole number from 4 up"),
+        ({"directions": "8"}, "directions: expected a whole number from 4 up, got '8'"),
         ({"angle": torch.zeros(2, 3, dtype=torch.float64)}, "angle of shape"),
         ({"method": "gauss_seidel", "cone": "pyramid"}, "it takes no cone"),
         ({"method": "gauss_seidel", "directions": 8}, "it takes no directions"),
@@ -349,6 +350,10 @@ def test_no_robots_have_no_impulses(method):
         ({"max_iterations": 0}, "max_iterations"),
         ({"regularisation": -1.0}, "regularisation"),
         ({"rank_tolerance": 2.0}, "rank_tolerance"),
+        ({"tolerance": "small"}, "tolerance: expected a number, got 'small'"),
+        ({"regularisation": "small"}, "regularisation: expected a number, got 'small'"),
+        ({"rank_tolerance": "small"}, "rank_tolerance: expected a number, got 'small'"),
+        ({"acceptable": torch.ones(1, dtype=torch.float64)}, r"acceptable of shape \(2,\), got \(1,\)"),
     ],
 )
 def test_malformed_contacts_are_refused(change, message):
@@ -372,6 +377,7 @@ def test_malformed_contacts_are_refused(change, message):
         ({"matrix": torch.zeros(2, 0, 0), "q": torch.zeros(2, 0)}, "with m >= 1"),
         ({"method": "gauss_seidel"}, "method must be one of interior_point, fischer_burmeister"),
         ({"tolerance": -1.0}, "tolerance"),
+        ({"acceptable": torch.ones(1, dtype=torch.float64)}, r"acceptable of shape \(2,\), got \(1,\)"),
     ],
 )
 def test_malformed_lcps_are_refused(change, message):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number, whole_number
 from torchdismech.solve.complementarity.cone import ConeLaw, polished
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
@@ -81,10 +81,10 @@ class ContactOptions:
         if cone not in CONES:
             raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
         directions = DIRECTIONS if directions is None else directions
-        if directions < 4 or directions % 2:
-            raise InputError(f"solve_contact: directions must be even and at least 4, got {directions}")
+        if whole_number(directions, "solve_contact: directions", least=4) % 2:
+            raise InputError(f"solve_contact: directions must be even, got {directions}")
         regularisation = REGULARISATION if regularisation is None else regularisation
-        if not regularisation >= 0:
+        if not real_number(regularisation, "solve_contact: regularisation") >= 0:
             raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
         return cls(method, cone, directions, regularisation, tolerance, limit)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, real_number
 from torchdismech.solve.complementarity.attempts import CONTACT_METHODS, STARTS, Attempt, ContactOptions
 from torchdismech.solve.complementarity.cone import ConeLaw
 from torchdismech.solve.complementarity.lcp import status_of
@@ -150,10 +150,10 @@ def solve_contact(
         _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
     options = ContactOptions.with_defaults(method, cone, directions, regularisation, tolerance, max_iterations)
     _check_rank_tolerance(rank_tolerance)
-    _check_shapes(free, mu, angle, guess, cone, method)
+    _check_shapes(free, mu, angle, acceptable, guess, cone, method)
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
     kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
-    angle = _angle(free) if angle is None else angle
+    angle = _angle(free) if angle is None else angle.to(free)
     pyramid = (angle, options.directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
     goal = tolerance * free.abs().amax(1)
@@ -234,18 +234,27 @@ def _check_no_pyramid(cone: str, **options: object) -> None:
         )
 
 
-def _check_shapes(free: Tensor, mu: Tensor, angle: Tensor | None, guess: Tensor | None, cone: str, method: str) -> None:
-    """Refuse a guess and angles that do not fit the problem."""
+def _check_shapes(
+    free: Tensor,
+    mu: Tensor,
+    angle: Tensor | None,
+    acceptable: Tensor | None,
+    guess: Tensor | None,
+    cone: str,
+    method: str,
+) -> None:
+    """Refuse a guess, angles and acceptable residuals that do not fit the problem."""
     if guess is not None and (method == "gauss_seidel" or cone != "second_order" or guess.shape != free.shape):
         raise InputError(
             f"solve_contact: a guess has the shape of b, {tuple(free.shape)}, and goes with the second-order cone and "
             f"not with gauss_seidel; got {tuple(guess.shape)}, {cone}, {method}"
         )
-    if angle is not None and angle.shape != mu.shape:
-        raise InputError(f"solve_contact: expected angle of shape {tuple(mu.shape)}, got {tuple(angle.shape)}")
+    for name, value, shape in (("angle", angle, mu.shape), ("acceptable", acceptable, free.shape[:1])):
+        if value is not None and value.shape != shape:
+            raise InputError(f"solve_contact: expected {name} of shape {tuple(shape)}, got {tuple(value.shape)}")
 
 
 def _check_rank_tolerance(rank_tolerance: float | None) -> None:
     """Refuse a rank tolerance that is not between 0 and 1."""
-    if rank_tolerance is not None and not 0 < rank_tolerance < 1:
+    if rank_tolerance is not None and not 0 < real_number(rank_tolerance, "solve_contact: rank_tolerance") < 1:
         raise InputError(f"solve_contact: rank_tolerance must lie between 0 and 1, got {rank_tolerance}")

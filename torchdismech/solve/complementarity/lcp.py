@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, whole_number
+from torchdismech.errors import InputError, Status, real_number, whole_number
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.interior_point import active_set_polished, interior_point
 
@@ -66,7 +66,7 @@ def solve_lcp(
     InputError
         Shapes or types that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
     """
-    _check_problem(matrix, q)
+    _check_problem(matrix, q, acceptable)
     matrix, q = matrix.detach(), q.detach()
     check_options("solve_lcp", method, LCP_METHODS, tolerance, max_iterations)
     finite = torch.isfinite(matrix).flatten(1).all(1) & torch.isfinite(q).all(1)
@@ -94,13 +94,15 @@ def solve_lcp(
     return LcpSolution(z, status, iterations, residual)
 
 
-def _check_problem(matrix: Tensor, q: Tensor) -> None:
+def _check_problem(matrix: Tensor, q: Tensor, acceptable: Tensor | None) -> None:
     """Refuse matrices and vectors of wrong shapes or types."""
     if q.ndim != 2 or not q.shape[1] or matrix.shape != (*q.shape, q.shape[1]):
         raise InputError(
             f"solve_lcp: expected A of shape (B, m, m) and q of shape (B, m) with m >= 1, got {tuple(matrix.shape)} "
             f"and {tuple(q.shape)}"
         )
+    if acceptable is not None and acceptable.shape != q.shape[:1]:
+        raise InputError(f"solve_lcp: expected acceptable of shape ({len(q)},), got {tuple(acceptable.shape)}")
     if not matrix.dtype == q.dtype == torch.float64:
         raise InputError(
             f"solve_lcp: A and q must be float64, got {matrix.dtype} and {q.dtype}; convert with .double()"
@@ -111,7 +113,7 @@ def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: fl
     """Refuse an unknown method and numbers that are not positive."""
     if method not in methods:
         raise InputError(f"{who}: method must be one of {', '.join(methods)}, got {method!r}")
-    if not tolerance > 0:
+    if not real_number(tolerance, f"{who}: tolerance") > 0:
         raise InputError(f"{who}: tolerance must be positive, got {tolerance}")
     whole_number(max_iterations, f"{who}: max_iterations")
 
