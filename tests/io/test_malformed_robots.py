@@ -13,7 +13,11 @@ MALFORMED = {
     "nodes without edges": (scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]"), "robot:", "without rod_edges"),
     "missing file": (scene_text(robot='file = "leg.txt"'), "robot.file: no such file", "leg.txt"),
     "fault in the file": (scene_text(robot='file = "bad.txt"'), "bad.txt:6: edge 2", "itself"),
-    "node without edges": (scene_text(robot='file = "lonely.txt"'), "lonely.txt: node 2", "no edge"),
+    "node without edges": (
+        scene_text(robot='file = "lonely.txt"'),
+        "lonely.txt: 1 of 3 nodes",
+        "no edge or triangle: node 2",
+    ),
     "flat node": (scene_text(robot="nodes = [[0, 0], [1, 0, 0]]\nrod_edges = [[0, 1]]"), "robot.nodes.0:", "3 items"),
     "node of text": (
         scene_text(robot='nodes = [[0, 0, "0"], [1, 0, 0]]\nrod_edges = [[0, 1]]'),

@@ -78,7 +78,10 @@ MALFORMED = {
         ),
         "robot.triangles: parts of the surface touch in a single node",
     ),
-    "shell with a lonely node": (shell_scene(robot=square("[[0, 1, 2]]")), "robot.triangles: node 3"),
+    "shell with a lonely node": (
+        shell_scene(robot=square("[[0, 1, 2]]")),
+        "robot.triangles: 1 of 4 nodes belong to no edge or triangle: node 3",
+    ),
     "file and triangles": (
         shell_scene(robot='file = "shell.txt"\ntriangles = [[0, 1, 2]]'),
         "robot: expected either file or nodes and triangles",
