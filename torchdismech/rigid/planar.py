@@ -44,10 +44,6 @@ class PlanarPosture:
     def __init__(self, chain: Planar, along: Tensor, across: Tensor):
         self.chain, self.along, self.across = chain, along, across
 
-    def stage(self, k: int) -> PlanarPosture:
-        """Return the posture of state k alone of each robot."""
-        return PlanarPosture(self.chain, self.along[:, :, k : k + 1], self.across[:, :, k : k + 1])
-
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (K, S, B) that the motion takes, without springs and dampers [N m]."""
         if serves(self.across) and not torch.is_grad_enabled():

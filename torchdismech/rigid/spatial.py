@@ -62,10 +62,6 @@ class SpatialPosture:
     def __init__(self, chain: Spatial, axes: Tensor, bodies: Tensor):
         self.chain, self.axes, self.bodies = chain, axes, bodies
 
-    def stage(self, k: int) -> SpatialPosture:
-        """Return the posture of state k alone of each robot."""
-        return SpatialPosture(self.chain, self.axes[:, :, k : k + 1], self.bodies[:, :, :, k : k + 1])
-
     def torque(self, velocity: Tensor, acceleration: Tensor) -> Tensor:
         """Return the torques (J, S, B) that the motion takes, without springs and dampers [N m]."""
         chain, bodies = self.chain, self.bodies
@@ -237,11 +233,11 @@ def _joints_eliminated(
     """
     j, c, m = carried
     j = _matrix_sum(j, [row.unbind(0) for row in turning.unbind(0)])
-    c = _with_coupling(c, _components(coupling))
+    c = _with_coupling(c, coupling.unbind(0))
     m = [[m[i][n] + mass if i == n else m[i][n] for n in XYZ] for i in XYZ]
     shares: list[Share] = []
     for k in range(len(axes) - 1, -1, -1):
-        a = _components(axes[k])
+        a = axes[k].unbind(0)
         ja, ca = [_dot(j[i], a) for i in XYZ], [_dot([c[i][n] for i in XYZ], a) for n in XYZ]
         inertia = _dot(ja, a)
         inverse = (inertia if diagonal is None else inertia + diagonal[k]).reciprocal()
@@ -252,7 +248,7 @@ def _joints_eliminated(
         m = _lowered(m, moves, ca)
     shares.reverse()
     if arm is not None:
-        j, c = _shifted(j, c, m, _components(arm))
+        j, c = _shifted(j, c, m, arm.unbind(0))
     return shares, (j, c, m)
 
 
@@ -264,13 +260,13 @@ def _swept_back(
     motions_alone: list[Tensor] = []
     for k in range(len(axes) - 1, -1, -1):
         inverse, turns, moves = shares[k]
-        remaining = torque[k] - _dot(moment, _components(axes[k]))
+        remaining = torque[k] - _dot(moment, axes[k].unbind(0))
         motions_alone.append(remaining * inverse)
         moment = [torch.addcmul(x, share, remaining) for x, share in zip(moment, turns, strict=True)]
         force = [torch.addcmul(x, share, remaining) for x, share in zip(force, moves, strict=True)]
     motions_alone.reverse()
     if arm is not None:
-        moment = _plus_cross(moment, _components(arm), force)
+        moment = _plus_cross(moment, arm.unbind(0), force)
     return motions_alone, [*moment, *force]
 
 
@@ -280,13 +276,13 @@ def _swept_out(
     """Return the motion of a body's joints for a motion of the body before, and the motion of the body itself."""
     rotation, translation = motion[:3], motion[3:]
     if arm is not None:
-        translation = _plus_cross(translation, rotation, _components(arm))
+        translation = _plus_cross(translation, rotation, arm.unbind(0))
     motions: list[Tensor] = []
     for k in range(len(axes)):
         _, turns, moves = shares[k]
         x = motions_alone[k] - _dot(turns, rotation) - _dot(moves, translation)
         motions.append(x)
-        rotation = [torch.addcmul(t, a, x) for t, a in zip(rotation, _components(axes[k]), strict=True)]
+        rotation = [torch.addcmul(t, a, x) for t, a in zip(rotation, axes[k].unbind(0), strict=True)]
     return motions, [*rotation, *translation]
 
 
@@ -306,11 +302,6 @@ def _inertias(posture: SpatialPosture) -> tuple[Tensor, Tensor]:
     turning = torch.addcmul(turning, offset[:, :, None], arm[:, None], value=-1)
     turning.diagonal(dim1=1, dim2=2).add_((chain.mass * chain.centre.square())[..., None])
     return turning, offset
-
-
-def _components(vector: Tensor) -> tuple[Tensor, ...]:
-    """Return the components of a vector (3, ..)."""
-    return tuple(vector.unbind(0))
 
 
 def _upper(entry) -> Block:

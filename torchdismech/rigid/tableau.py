@@ -34,7 +34,7 @@ class StageBlock:
     within: np.ndarray
     times: np.ndarray
 
-    @cached_property
+    @property
     def eigenvalues(self) -> np.ndarray:
         """Eigenvalues of A (m,), one of each conjugate pair."""
         return self._decomposed[0]
@@ -45,12 +45,13 @@ class StageBlock:
         return int(np.abs(self.times - 0.5 * (self.times[0] + self.times[-1])).argmin())
 
     @cached_property
-    def _decomposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _decomposed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Eigenvalues (m,), eigenvectors (s, m), rows (m, s) of the inverse of all of these, and weights (m,)."""
         values, vectors = np.linalg.eig(self.within)
         inverse = np.linalg.inv(vectors)
         kept = np.flatnonzero(values.imag >= 0)
         weight = np.where(values[kept].imag > 0, 2.0, 1.0)  # its conjugate, which is left out, adds the same real part
-        return values[kept], vectors[:, kept] * weight, inverse[kept]
+        return values[kept], vectors[:, kept], inverse[kept], weight
 
     @property
     def real(self) -> bool:
@@ -59,33 +60,19 @@ class StageBlock:
 
     def split(self, x: Tensor, transposed: bool = False) -> Tensor:
         """Return the components (J, m, B) of x (J, s, B) in eigenvectors of A or A^T; complex if eigenvalues are."""
-        parts = self._vectors.T if transposed else self._inverse
+        _, vectors, inverse, _ = self._decomposed
+        parts = vectors.T if transposed else inverse
         if self.real:
             return _product(parts.real, x)
         return torch.complex(_product(parts.real, x), _product(parts.imag, x))
 
     def joined(self, parts: Tensor, transposed: bool = False) -> Tensor:
         """Return x (J, s, B) from its components (J, m, B) by `split`."""
-        vectors = self._inverse_weighted.T if transposed else self._weighted
+        _, vectors, inverse, weight = self._decomposed
+        vectors = inverse.T * weight if transposed else vectors * weight
         if self.real:
             return _product(vectors.real, parts)
         return _product(vectors.real, parts.real) - _product(vectors.imag, parts.imag)
-
-    @property
-    def _weighted(self) -> np.ndarray:
-        return self._decomposed[1]
-
-    @property
-    def _inverse(self) -> np.ndarray:
-        return self._decomposed[2]
-
-    @cached_property
-    def _vectors(self) -> np.ndarray:
-        return self._decomposed[1] / np.where(self.eigenvalues.imag > 0, 2.0, 1.0)
-
-    @cached_property
-    def _inverse_weighted(self) -> np.ndarray:
-        return self._decomposed[2] * np.where(self.eigenvalues.imag > 0, 2.0, 1.0)[:, None]
 
 
 def _product(matrix: np.ndarray, x: Tensor) -> Tensor:
