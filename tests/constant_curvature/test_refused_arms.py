@@ -93,6 +93,15 @@ REFUSED = {
         lambda: ArmIntegrator(DT, directions="8"),
         "directions: expected a whole number from 4 up, got '8'",
     ),
+    "directions of sweeps": (
+        lambda: run(
+            paper_arm([Obstacle(BALL.shape, Complementarity(method="gauss_seidel"))]),
+            1,
+            q=torch.full((9,), 0.05).double(),
+            directions=16,
+        ),
+        "gauss_seidel works on the second-order cone without a pyramid, so it takes no directions",
+    ),
     "text for a solver": (
         lambda: ArmIntegrator(DT, solver="lcp"),
         "solver: expected a function of W, b, mu and active, got str",

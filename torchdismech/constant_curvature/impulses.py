@@ -12,13 +12,8 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contact_frames, jacobian
 from torchdismech.constant_curvature.posture import Posture
-from torchdismech.contact import Complementarity
 from torchdismech.errors import InputError, Status, refuse_other_kind
-from torchdismech.solve.complementarity import (
-    ContactSolution,
-    differentiable_impulses,
-    solve_contact,
-)
+from torchdismech.solve.complementarity import ContactSolution, differentiable_impulses, solve_contact
 
 __all__ = ["ContactOptions", "ContactSolver", "Impulses", "StepContacts", "smallest_tolerance"]
 
@@ -42,7 +37,7 @@ class ContactOptions:
 
     dt: float
     cone: str
-    directions: int
+    directions: int | None
     stabilisation: float
     solver: ContactSolver | None
 
@@ -199,22 +194,14 @@ class StepContacts:
             solution = options.solver(delassus, start, mu, active)
             refuse_other_kind("solver", solution, ContactSolution, "to return a solve.complementarity.ContactSolution")
             return solution
-        method = _method(self.model)
-        if options.cone == "pyramid":
-            return solve_contact(
-                delassus, start, mu, active, method=method, cone="pyramid", directions=options.directions
-            )
-        if method == "gauss_seidel":
-            return solve_contact(delassus, start, mu, active, method=method)
-        return solve_contact(
-            delassus, start, mu, active, method=method, directions=options.directions, guess=guess.detach()
-        )
+        method, cone, directions = _method(self.model), options.cone, options.directions
+        near = None if cone == "pyramid" or method == "gauss_seidel" else guess.detach()  # neither takes a guess
+        return solve_contact(delassus, start, mu, active, method=method, cone=cone, directions=directions, guess=near)
 
 
 def _method(model: PneumaticArm) -> str:
     """Return the solver's method, which the responses of all obstacles must have in common."""
-    responses = [obstacle.law.response for obstacle in model.obstacles]
-    methods = {response.method for response in responses if isinstance(response, Complementarity)}
+    methods = {str(obstacle.law.response.method) for obstacle in model.obstacles}
     if len(methods) > 1:
         raise InputError(
             f"Complementarity.method: all obstacles of an arm share one problem, so they need one method, "

@@ -147,7 +147,7 @@ class ArmIntegrator:
             raise InputError(f"unsolved: expected fail or take, got {unsolved!r}")
         self.unsolved = unsolved
         self.dt, self.scheme, self.cone = dt, scheme, cone
-        self.directions = (4 if cone == "pyramid" else 8) if directions is None else directions
+        self.directions = 4 if cone == "pyramid" and directions is None else directions
         self.stabilisation, self.solver = stabilisation, solver
 
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
