@@ -20,6 +20,7 @@ from torchdismech.constant_curvature.info import ArmStepInfo
 from torchdismech.constant_curvature.integrate import ArmIntegrator
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.state import ArmState
+from torchdismech.geometry.quaternions import product
 from torchdismech.robot.state import Control
 
 __all__ = ["BallState", "TurningBall", "turned"]
@@ -93,7 +94,4 @@ def turned(orientation: Tensor, rotation: Tensor) -> Tensor:
     """Return quaternions (B, 4) turned by rotation vectors (B, 3) along the world's axes."""
     half = 0.5 * rotation
     angle = torch.linalg.vector_norm(half, dim=-1, keepdim=True)
-    w, x = angle.cos(), torch.sinc(angle / torch.pi) * half
-    first, rest = orientation[:, :1], orientation[:, 1:]
-    real = w * first - (x * rest).sum(1, keepdim=True)
-    return torch.cat([real, w * rest + first * x + torch.linalg.cross(x, rest)], 1)
+    return product(torch.cat([angle.cos(), torch.sinc(angle / torch.pi) * half], 1), orientation)
