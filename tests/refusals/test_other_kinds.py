@@ -85,6 +85,15 @@ def test_robots_of_another_kind_have_no_modes_and_no_paths():
         follow(chain, chain.initial_state())
 
 
+def test_states_of_another_kind_are_refused_by_arms_and_chains():
+    """Name both kinds of states; Python named an attribute that the state lacks."""
+    arm, chain = paper_arm(), cable(3)
+    with pytest.raises(InputError, match="state: expected that of pneumatic arms, .* got ChainState"):
+        ArmIntegrator(dt=1e-3).step(arm, cable(8).initial_state())
+    with pytest.raises(InputError, match="state: expected that of chains of rigid elements, .* got ArmState"):
+        chain.forward_dynamics(arm.initial_state())
+
+
 @pytest.mark.parametrize("kind", ["arm", "chain"])
 def test_states_of_arms_and_chains_have_the_dtype_of_the_model(kind):
     """Name the state and both dtypes; torch named matrices m1 and m2."""

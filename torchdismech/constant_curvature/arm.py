@@ -33,7 +33,7 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.materials import Number
-from torchdismech.robot.state import Control
+from torchdismech.robot.state import BatchState, Control
 from torchdismech.values import Place, batch_sizes
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
@@ -90,7 +90,9 @@ class PneumaticArm(ReducedModel):
         another dtype than the rest (numbers and lists are float64), a rotation matrix for `orientation`.
     """
 
-    called = "pneumatic arms"
+    one, called = "an arm", "pneumatic arms"
+    driven_by = "forces on its chambers"
+    state_kind = ArmState
     stepped_by = "constant_curvature.ArmIntegrator (and at rest: constant_curvature.equilibrium)"
     length: Tensor
     mass: Tensor
@@ -364,19 +366,13 @@ class PneumaticArm(ReducedModel):
             "node_force": torch.nn.functional.pad(on_plates.sum(1), (0, 0, 1, 0)),  # nothing touches the base
         }
 
-    def check_batch(self, state: ArmState, control: Control) -> None:
+    def check_batch(self, state: BatchState, control: Control) -> None:
         """Refuse states and controls that do not fit the arm."""
-        if state.q.shape[1:] != (self.n_dofs,):
-            raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
+        super().check_batch(state, control)
+        assert isinstance(state, ArmState)  # else it was refused
         contacts = len(self.obstacles) * self.n_plates
         if state.impulses.shape[1:] != (contacts, 3):
             raise InputError(f"state.impulses: expected shape (B, {contacts}, 3), got {tuple(state.impulses.shape)}")
-        if self.batch not in (None, state.batch):
-            raise InputError(f"the state is of {state.batch} robots, the arm's constants of {self.batch}")
-        state.check_like(self.dtype, self.device)
-        if control.values:
-            raise InputError("Control.values: an arm takes none; build it with constants of each robot")
-        self.refuse_other_control(control, state.q, "an arm has none; forces on its chambers are its force")
 
 
 def _column(values: Tensor) -> Tensor:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, SimulationError, Status, warn
+from torchdismech.errors import InputError, SimulationError, Status, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import initial_motion
-from torchdismech.robot.state import Control
+from torchdismech.robot.state import BatchState, Control
 from torchdismech.values import Place
 
 __all__ = ["ReducedModel", "report_failures"]
@@ -46,10 +46,14 @@ def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool)
 class ReducedModel(nn.Module):
     """A model whose constants are its own tensors, named in `per_robot`; one of them is `length`.
 
-    A subclass sets `called`, how messages call its robots, and `stepped_by`, the integrators that step them.
+    A subclass sets words for messages (`one` and `called`, what one of its robots is and several are called;
+    `stepped_by`, the integrators that step them; `driven_by`, what the force of a control acts on) and `state_kind`.
     """
 
+    one: str
     called: str
+    driven_by: str
+    state_kind: type[BatchState]
     stepped_by: str
     length: Tensor
 
@@ -121,17 +125,20 @@ class ReducedModel(nn.Module):
         at, moving = initial_motion(batch, q, velocity, self.batch, self.n_dofs, self.length)
         return torch.zeros_like(moving) if at is None else at, moving
 
-    def refuse_other_control(self, control: Control, q: Tensor, what: str) -> None:
-        """Refuse controls that set more than a force, or a force that does not fit coordinates (B, n).
-
-        Parameters
-        ----------
-        what : end of the message, which says what such a model takes instead.
-        """
+    def check_batch(self, state: BatchState, control: Control) -> None:
+        """Refuse states that do not fit the model, and controls that set more than a force or one that does not fit."""
+        refuse_other_kind("state", state, self.state_kind, f"that of {self.called}, such as model.initial_state()")
+        if state.q.shape[1:] != (self.n_dofs,):
+            raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
+        if self.batch not in (None, state.batch):
+            raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
+        state.check_like(self.dtype, self.device)
+        if control.values:
+            raise InputError(f"Control.values: {self.one} takes none; build it with constants of each robot")
         for name in control.tensors():
             if name != "force":
-                raise InputError(f"Control.{name}: {what}")
-        control.check({"force": tuple(q.shape)}, self.dtype, self.device)
+                raise InputError(f"Control.{name}: {self.one} has none; {self.driven_by} are its force")
+        control.check({"force": tuple(state.q.shape)}, self.dtype, self.device)
 
     @property
     def rod_edges(self) -> np.ndarray:

@@ -68,7 +68,9 @@ class RigidChain(ReducedModel):
         not finite, tensors of another dtype than the rest (numbers and lists are float64), a `space` that is no bool.
     """
 
-    called = "chains of rigid elements"
+    one, called = "a chain of rigid elements", "chains of rigid elements"
+    driven_by = "torques on joints"
+    state_kind = ChainState
     stepped_by = "rigid.Radau or rigid.Sdirk2"
     sections: Sections | None = None  # how figures show the elements; None unless made by `cylinder`
     length: Tensor
@@ -223,20 +225,6 @@ class RigidChain(ReducedModel):
         torque = torque.reshape(-1)
         torque = torque.expand(batch) if len(torque) == 1 else torque
         return Control(force=torch.nn.functional.pad(torque[:, None], (0, self.n_dofs - 1)))
-
-    def check_batch(self, state: ChainState, control: Control) -> None:
-        """Refuse states and controls that do not fit the model."""
-        if state.q.shape[1:] != (self.n_dofs,):
-            raise InputError(f"state.q: expected shape (B, {self.n_dofs}), got {tuple(state.q.shape)}")
-        if self.batch not in (None, state.batch):
-            raise InputError(f"the state is of {state.batch} robots, the model's constants of {self.batch}")
-        state.check_like(self.dtype, self.device)
-        if control.values:
-            raise InputError(
-                "Control.values: a chain of rigid elements takes none; build it with constants of each robot"
-            )
-        what = "a chain of rigid elements has none; torques on joints are its force"
-        self.refuse_other_control(control, state.q, what)
 
     def dynamics(self) -> Dynamics:
         """Return the equations of motion with the present constants, batch last."""
