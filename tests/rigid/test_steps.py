@@ -335,11 +335,18 @@ REFUSED = {
     ),
     "text for masses": (lambda: RigidChain(0.1 * np.ones(3), ["1"] * 3, 0.05, 1e-4, 1.0), "mass: expected numbers"),
     "torques of a table": (lambda: cable(3).drive(torch.zeros(2, 5)), r"drive: torque: .* got shape \(2, 5\)"),
+    "torques of other robots": (
+        lambda: cable(3).drive(torch.zeros(3), 5),
+        r"drive: torque: .* \(5,\), got shape \(3,\)",
+    ),
+    "half a robot": (lambda: cable(3).drive(1.0, 2.5), "drive: batch: expected a whole number from 1 up, got 2.5"),
+    "energies of others": (lambda: cable(3).energies(cable(5).initial_state()), r"q: .* shape \(B, 4\), got \(1, 6\)"),
     "text for a torque": (lambda: cable(3).drive("a"), "drive: torque: expected numbers, got 'a'"),
     "rods' control": (
         lambda: Radau(0.01).step(cable(3), cable(3).initial_state(), Control(rest_length=torch.zeros(1, 3))),
         "Control.rest_length: a chain of rigid elements has none",
     ),
+    "frequencies of no chain": (lambda: natural_frequencies(None, 1), "is for chains of rigid .* got NoneType"),
     "frequencies": (lambda: natural_frequencies(cable(3), 4), "count: expected 1 to 3"),
 }
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.autograd import AutogradOn
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.failures import long_enough
-from torchdismech.errors import InputError, Status, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, Status, refuse_other_model, whole_number
 
 __all__ = ["equilibrium"]
 
@@ -44,11 +44,14 @@ def equilibrium(
     InputError
         Elongations or forces of another shape or dtype than the arm's, no whole number of iterations.
     """
+    refuse_other_model("equilibrium", arm, PneumaticArm)
     whole_number(iterations, "equilibrium: iterations")
-    for name, value in (("q", q), *(() if force is None else (("force", force),))):
-        refuse_other_kind(f"equilibrium: {name}", value, Tensor, "a tensor (B, n)")
+    given = {"equilibrium: q": q} if force is None else {"equilibrium: q": q, "equilibrium: force": force}
+    arm.refuse_other_coordinates(**given)
+    for name, value in given.items():
+        if value.dtype != arm.dtype:
+            raise InputError(f"{name}: expected {arm.dtype}, as the arm is, got {value.dtype}")
     force = torch.zeros_like(q) if force is None else force
-    _refuse_unlike(arm, q, force)
 
     def residual(x: Tensor) -> Tensor:
         return arm.dynamics(x, torch.zeros_like(x)).bias + arm.stiffness * x - force
@@ -70,15 +73,6 @@ def equilibrium(
     status = torch.where(stuck, int(Status.LINE_SEARCH_FAILED), status)
     status = torch.where(long_enough(arm, q), status, int(Status.COLLAPSED))
     return q, torch.where(torch.isfinite(error).all(1), status, int(Status.NOT_FINITE))
-
-
-def _refuse_unlike(arm: PneumaticArm, q: Tensor, force: Tensor) -> None:
-    """Refuse elongations and forces of another number, shape or dtype than the arm's."""
-    for name, value in (("q", q), ("force", force)):
-        if value.shape != (len(q), arm.n_dofs) or value.dtype != arm.dtype or arm.batch not in (None, len(q)):
-            rows = arm.batch or ("B" if name == "q" else len(q))
-            got = f"{tuple(value.shape)} in {value.dtype}"
-            raise InputError(f"equilibrium: {name}: expected ({rows}, {arm.n_dofs}) in {arm.dtype}, got {got}")
 
 
 def _within_rounding(arm: PneumaticArm, q: Tensor, force: Tensor, error: Tensor, step: Tensor) -> Tensor:

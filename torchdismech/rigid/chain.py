@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, truth, warn
+from torchdismech.errors import InputError, truth, warn, whole_number
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.reduced import ReducedModel
-from torchdismech.rigid.cylinder import Cylinder
+from torchdismech.rigid.cylinder import in_segments
 from torchdismech.rigid.dynamics import Dynamics, accelerations
 from torchdismech.rigid.given import values_of, vector_of
 from torchdismech.rigid.planar import Planar
-from torchdismech.rigid.spatial import ACTIVE, PASSIVE, Spatial
+from torchdismech.rigid.spatial import Spatial
 from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number
@@ -94,12 +94,13 @@ class RigidChain(ReducedModel):
         gravity: Sequence[float] | Tensor = (0.0, 0.0, -9.81),
     ):
         super().__init__()
-        count = numbers(length, "length").shape[-1] if numbers(length, "length").dim() else 0
+        lengths = numbers(length, "length")
+        count = lengths.shape[-1] if lengths.dim() else 0
         if count < 2:
             raise InputError(f"length: expected those of two or more elements (a segment or more), got {length}")
         self.space = truth(space, "space")
-        self.axes = "xyz" if space else "z"
-        self.n_bodies = int(count)
+        self.axes = AXES if space else "z"
+        self.n_bodies = count
         self._register("length", values_of(length, "length", count, above_zero=True))
         self._register("mass", values_of(mass, "mass", count, above_zero=True))
         self._register("centre", values_of(centre, "centre", count))
@@ -156,9 +157,9 @@ class RigidChain(ReducedModel):
         larger by .5 % at .2 rad, 3.3 % at .5 rad and 15.7 % at 1 rad (shear = youngs / 3). Take enough segments to keep
         the angles small.
         """
-        body = Cylinder.divided(segments, length, diameter, density, youngs, viscosity, shear, space)
-        chain = cls(*body.constants(), space=space, base=base, gravity=gravity)
-        chain.sections = body.sections()
+        constants, sections = in_segments(segments, length, diameter, density, youngs, viscosity, shear, space)
+        chain = cls(*constants, space=space, base=base, gravity=gravity)
+        chain.sections = sections
         return chain
 
     # ---- sizes and constants ---------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class RigidChain(ReducedModel):
     @property
     def n_dofs(self) -> int:
         """Number of joint angles of a robot."""
-        return 1 + len(PASSIVE if self.space else ACTIVE) * (self.n_bodies - 1)
+        return 1 + len(self.axes) * (self.n_bodies - 1)
 
     @property
     def batch(self) -> int | None:
@@ -218,10 +219,10 @@ class RigidChain(ReducedModel):
     def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
         """Return the control that drives the active joint by a torque, (B,) or one number for all robots [N m]."""
         torque = numbers(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
-        if torque.dim() > 1:
-            raise InputError(
-                f"drive: torque: expected one number, or (B,) of B robots, got shape {tuple(torque.shape)}"
-            )
+        batch = whole_number(batch, "drive: batch")
+        if torque.dim() > 1 or (batch > 1 and torque.numel() not in (1, batch)):
+            robots = f"({batch},)" if batch > 1 else "(B,) of B robots"
+            raise InputError(f"drive: torque: expected one number, or {robots}, got shape {tuple(torque.shape)}")
         torque = torque.reshape(-1)
         torque = torque.expand(batch) if len(torque) == 1 else torque
         return Control(force=torch.nn.functional.pad(torque[:, None], (0, self.n_dofs - 1)))
@@ -274,8 +275,8 @@ class RigidChain(ReducedModel):
 
     def energies(self, state: ChainState, control: Control | None = None) -> dict[str, Tensor]:
         """Return "kinetic", "gravity" and "elastic" energy, each (B,) [J]; without damping their sum is conserved."""
-        dynamics = self.dynamics()
-        q = _stage(state.q)
+        self.refuse_other_coordinates(q=state.q)
+        dynamics, q = self.dynamics(), _stage(state.q)
         kinetic, gravity = dynamics.chain.at(q).energies(_stage(state.velocity))
         elastic = 0.5 * (dynamics.stiffness * q.square()).sum(0)
         return {"kinetic": kinetic[0], "gravity": gravity[0], "elastic": elastic[0]}
@@ -327,15 +328,11 @@ class RigidChain(ReducedModel):
         return list(zip(AXES, value, strict=True))
 
     def _of_joints(self, name: str) -> Tensor:
-        """Return a constant of the springs by joints (J, 1, B or 1), with zero at the active joint."""
+        """Return a constant of the springs by joints (J, 1, B or 1): zero at the active one, then about z, y and x."""
         springs = self.n_bodies - 1
-        columns = [_batch_last(getattr(self, f"{name}_{AXES[axis]}"), springs) for axis in self._passive]
+        columns = [_batch_last(getattr(self, f"{name}_{axis}"), springs) for axis in reversed(self.axes)]
         joints = columns[0] if len(columns) == 1 else torch.stack(torch.broadcast_tensors(*columns), 1).flatten(0, 1)
         return torch.nn.functional.pad(joints, (0, 0, 0, 0, 1, 0))
-
-    @property
-    def _passive(self) -> tuple[int, ...]:
-        return PASSIVE if self.space else ACTIVE
 
 
 def _stage(x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,83 +16,51 @@ from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
 from torchdismech.values import Given, numbers
 
-__all__ = ["Cylinder"]
-
-ByAxis = Tensor | tuple[Tensor, Tensor, Tensor]  # about z in the plane; in space about x, y and z
+__all__ = ["in_segments"]
 
 
-@dataclass(frozen=True)
-class Cylinder:
-    """Arguments of `RigidChain` for a cylinder; each (..) or (.., elements), for springs one fewer.
+def in_segments(
+    segments: int,
+    length: Number,
+    diameter: Given,
+    density: Given,
+    youngs: Given,
+    viscosity: Given,
+    shear: Given | None,
+    space: bool,
+) -> tuple[tuple[Any, ...], Sections]:
+    """Return the first arguments of `RigidChain`, length to damping, for a cylinder, and its sections for figures.
 
-    Attributes
-    ----------
-    diameter : of the elements [m].
-    count : number of elements.
-    length, mass, inertia, stiffness, damping : as for `RigidChain`.
+    Parameters are those of `RigidChain.cylinder`.
     """
-
-    diameter: Tensor
-    count: int
-    length: Tensor
-    mass: Tensor
-    inertia: ByAxis
-    stiffness: ByAxis
-    damping: ByAxis
-
-    @classmethod
-    def divided(
-        cls,
-        segments: int,
-        length: Number,
-        diameter: Given,
-        density: Given,
-        youngs: Given,
-        viscosity: Given,
-        shear: Given | None,
-        space: bool,
-    ) -> Cylinder:
-        """Return a cylinder divided into segments; parameters as of `RigidChain.cylinder`."""
-        segments, space = whole_number(segments, "segments"), truth(space, "space")
-        properties = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
-        _refuse_parameters(properties | {"viscosity": viscosity, "shear": shear})
-        _refuse_other_shear(shear, space)
-        count, step = segments + 1, _whole_length(length) / segments
-        d, rho = (values_of(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
-        moduli = {"youngs": values_of(youngs, "youngs", count, True)}
-        if space:
-            moduli["shear"] = values_of(shear, "shear", count, True)  # type: ignore[arg-type]
-        eta = values_of(viscosity, "viscosity", count, from_zero=True)
-        _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
-        share = torch.ones(count, dtype=d.dtype, device="cpu")
-        share[0] = share[-1] = 0.5
-        lengths = step * share
-        mass = rho * (math.pi / 4) * d.square() * lengths
-        bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
-        second = (math.pi / 64) * d**4
-        k = {name: _in_series(modulus * second, step) for name, modulus in moduli.items()}
-        damper = _in_series(eta * second, step)
-        if not space:
-            return cls(d, count, lengths, mass, bend, k["youngs"], damper)
-        return cls(
-            d,
-            count,
-            lengths,
-            mass,
-            inertia=(mass * d.square() / 8, bend, bend),
-            stiffness=(2 * k["shear"], k["youngs"], k["youngs"]),
-            damping=(2 * damper, damper, damper),
+    segments, space = whole_number(segments, "segments"), truth(space, "space")
+    properties = {"length": length, "diameter": diameter, "density": density, "youngs": youngs}
+    _refuse_parameters(properties | {"viscosity": viscosity, "shear": shear})
+    _refuse_other_shear(shear, space)
+    count, step = segments + 1, _whole_length(length) / segments
+    d, rho = (values_of(x, name, count, True) for x, name in ((diameter, "diameter"), (density, "density")))
+    moduli = {"youngs": values_of(youngs, "youngs", count, True)}
+    if space:
+        moduli["shear"] = values_of(shear, "shear", count, True)  # type: ignore[arg-type]
+    eta = values_of(viscosity, "viscosity", count, from_zero=True)
+    _refuse_unlike_batches(step, d, rho, eta, *moduli.values())
+    share = torch.ones(count, dtype=d.dtype, device="cpu")
+    share[0] = share[-1] = 0.5
+    lengths = step * share
+    mass = rho * (math.pi / 4) * d.square() * lengths
+    bend = mass * (3 * d.square() + 4 * lengths.square()) / 48
+    second = (math.pi / 64) * d**4
+    k = {name: _in_series(modulus * second, step) for name, modulus in moduli.items()}
+    damper = _in_series(eta * second, step)
+    about_axes: tuple[Any, ...] = bend, k["youngs"], damper
+    if space:  # about x, y and z
+        about_axes = (
+            (mass * d.square() / 8, bend, bend),
+            (2 * k["shear"], k["youngs"], k["youngs"]),
+            (2 * damper, damper, damper),
         )
-
-    def constants(self) -> tuple[Any, ...]:
-        """Return the first arguments of `RigidChain`: length, mass, centre, inertia, stiffness, damping."""
-        return self.length, self.mass, self.length / 2, self.inertia, self.stiffness, self.damping
-
-    def sections(self) -> Sections:
-        """Return the circular sections of the elements, for figures."""
-        d = self.diameter.detach().cpu().double()
-        diameters = d.expand(*d.shape[:-1], self.count).clone().numpy()
-        return Sections(diameters, diameters, np.ones(self.count, dtype=bool))
+    diameters = d.detach().cpu().double().expand(*d.shape[:-1], count).clone().numpy()
+    return (lengths, mass, lengths / 2, *about_axes), Sections(diameters, diameters, np.ones(count, dtype=bool))
 
 
 def _whole_length(length: Number) -> Tensor:

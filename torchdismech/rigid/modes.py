@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, refuse_other_model, whole_number
 from torchdismech.rigid.chain import RigidChain
 
 __all__ = ["natural_frequencies"]
@@ -21,6 +21,7 @@ def natural_frequencies(chain: RigidChain, count: int) -> Tensor:
     InputError
         More frequencies than the chain has, or a spring without stiffness.
     """
+    refuse_other_model("natural_frequencies", chain, RigidChain)
     springs, count = chain.n_dofs - 1, whole_number(count, "count")
     if count > springs:
         raise InputError(f"count: expected 1 to {springs}, the frequencies that there are, got {count}")
