@@ -380,7 +380,7 @@ REFUSED = {
     "start as text": ({"start": "a"}, "start: expected .6,. elongations"),
     "target as text": ({"target": "abcd"}, "target: expected a quaternion .* got 'abcd'"),
     "no target": ({"target": None}, "target: expected a quaternion .* got None"),
-    "arm": ({"arm": None}, "expected a PneumaticArm and a Ball"),
+    "arm": ({"arm": None}, "plan_rotation is for pneumatic arms"),
     "reach": ({"ball": Ball(center=(0.0, 0.0, 3.0))}, "Ball.center: expected a ball whose lowest point"),
 }
 
@@ -421,6 +421,14 @@ def test_arms_and_balls_are_refused_by_name():
     """Refuse an arm with an obstacle, an arm of two robots, and balls that are none."""
     with pytest.raises(InputError, match="without obstacles"):
         plan_rotation(_with_ball(small_arm(), BALL), BALL, rotation_about("x", 30.0))
+    with pytest.raises(InputError, match="touching_start: expected an arm without obstacles"):
+        touching_start(_with_ball(small_arm(), BALL), BALL)
+    with pytest.raises(InputError, match="touching_start: ball: expected a Ball, got str"):
+        touching_start(small_arm(), "ball")
+    with pytest.raises(InputError, match=r"replay is for pneumatic arms \(PneumaticArm\), got Ball"):
+        replay(BALL, BALL, None)
+    with pytest.raises(InputError, match="replay: plan: expected a Plan, got str"):
+        replay(small_arm(), BALL, "plan.npz")
     with pytest.raises(InputError, match="those of one robot, got 2"):
         ArmExpressions(upright(base=torch.zeros(2, 3, dtype=torch.float64)))
     for name in ("radius", "mass", "damping", "friction"):

@@ -13,9 +13,10 @@ from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.planning.checks import size
 from torchdismech.constant_curvature.planning.plan import Plan
+from torchdismech.constant_curvature.planning.rotation import refuse_other_models
 from torchdismech.constant_curvature.planning.turning import TurningBall
 from torchdismech.contact import Complementarity, Friction, Obstacle, Sphere
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.robot.state import Control
 
 __all__ = ["Replay", "angle_between", "replay"]
@@ -75,15 +76,14 @@ def replay(
     SimulationError
         A step of the simulator failed.
     """
+    refuse_other_models("replay", arm, ball)
+    refuse_other_kind("replay: plan", plan, Plan, "a Plan")
     dt, gain = size(dt, "dt", above_zero=True), size(gain, "gain")
     parts = round(plan.step / dt)
     if parts < 1 or not math.isclose(parts * dt, plan.step, rel_tol=1e-9):
         raise InputError(f"dt: expected a step that divides the plan's, {plan.step:g} s, got {dt!r}")
-    if len(arm.obstacles) or plan.q.shape[1] != arm.n_dofs:
-        raise InputError(
-            f"replay: expected the plan's arm, without obstacles and with {plan.q.shape[1]} chambers, got one with "
-            f"{len(arm.obstacles)} obstacles and {arm.n_dofs} chambers"
-        )
+    if plan.q.shape[1] != arm.n_dofs:
+        raise InputError(f"replay: expected the plan's arm, of {plan.q.shape[1]} chambers, got one of {arm.n_dofs}")
     from tqdm import tqdm
 
     arm_and_ball = _with_ball(arm, ball)

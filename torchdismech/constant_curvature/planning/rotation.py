@@ -18,9 +18,9 @@ from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmEx
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
 from torchdismech.constant_curvature.planning.transcription import Task
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, real_number, refuse_other_kind, refuse_other_model, whole_number
 
-__all__ = ["plan_rotation", "rotation_about", "touching_start"]
+__all__ = ["plan_rotation", "refuse_other_models", "rotation_about", "touching_start"]
 
 ELONGATIONS = (-0.05, 0.15)  # default bounds [m]
 
@@ -87,8 +87,13 @@ def plan_rotation(
         CasADi is not installed; values that are no numbers or out of range; an arm with obstacles, or with constants of
         several robots.
     """
-    _check(arm, ball)
-    _check_counts(steps, directions, max_iterations)
+    refuse_other_models("plan_rotation", arm, ball)
+    for name, number, least in (
+        ("steps", steps, 1),
+        ("directions", directions, 3),
+        ("max_iterations", max_iterations, 1),
+    ):
+        whole_number(number, name, least)
     duration, thickness = size(duration, "duration", above_zero=True), size(thickness, "thickness", above_zero=True)
     least_normal, relaxations = size(least_normal, "least_normal"), _relaxations(relaxations)
     elongations = _bounds(elongations)
@@ -121,9 +126,10 @@ def touching_start(
     Raises
     ------
     InputError
-        CasADi is not installed; values that are no numbers or out of range; no elongations within the bounds bring the
-        plate there.
+        CasADi is not installed; values that are no numbers or out of range; an arm with obstacles, or with constants of
+        several robots; no elongations within the bounds bring the plate there.
     """
+    refuse_other_models("touching_start", arm, ball)
     ca, expressions = casadi(), ArmExpressions(arm)
     elongations, least_normal = _bounds(elongations), size(least_normal, "least_normal")
     thickness = size(thickness, "thickness", above_zero=True)
@@ -185,14 +191,12 @@ def _elongations(start: Tensor | Sequence[float], count: int, bounds: tuple[floa
     return values
 
 
-def _check(arm: PneumaticArm, ball: Ball) -> None:
+def refuse_other_models(caller: str, arm: PneumaticArm, ball: Ball) -> None:
     """Refuse models other than arms without obstacles, and other than balls."""
-    if not isinstance(arm, PneumaticArm) or not isinstance(ball, Ball):
-        raise InputError(
-            f"plan_rotation: expected a PneumaticArm and a Ball, got {type(arm).__name__} and {type(ball).__name__}"
-        )
+    refuse_other_model(caller, arm, PneumaticArm)
+    refuse_other_kind(f"{caller}: ball", ball, Ball, "a Ball")
     if len(arm.obstacles):
-        raise InputError("plan_rotation: expected an arm without obstacles, as a plan knows none but the ball")
+        raise InputError(f"{caller}: expected an arm without obstacles, as a plan knows none but the ball")
 
 
 def _relaxations(values: object) -> tuple[float, ...]:
@@ -211,16 +215,6 @@ def _bounds(values: object) -> tuple[float, float]:
     if low >= high:
         raise InputError(f"elongations: expected a lower and an upper bound [m], got {values!r}")
     return low, high
-
-
-def _check_counts(steps: int, directions: int, max_iterations: int) -> None:
-    """Refuse invalid numbers of steps, friction directions and iterations."""
-    for name, number, least in (
-        ("steps", steps, 1),
-        ("directions", directions, 3),
-        ("max_iterations", max_iterations, 1),
-    ):
-        whole_number(number, name, least)
 
 
 def _check_elongations(arm: PneumaticArm, elongations: tuple[float, float]) -> None:
