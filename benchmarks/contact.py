@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, peak_bytes, warm_up
-from benchmarks.rods import EXACT
+from benchmarks.machine import median_seconds, now, peak_bytes, warm_up
+from benchmarks.rods import EXACT, converged_rows, iterations_of, worst_residual
 from benchmarks.table import Row, short
-from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
+from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate.recorded.recording import records_eager_steps
 from torchdismech.model.mechanics import Gains
@@ -51,10 +51,6 @@ BATCHES = {  # of each case; a sheet of 60 x 60 nodes has 17500 edges and triang
 class Run:
     """Cost of one batch with and without contact, with residuals and convergence of its steps."""
 
-    case: str
-    batch: int
-    primitives: int  # edges and triangles that may touch
-    unknowns: int
     solver: str
     active: float  # pairs a robot
     step_ms: float  # per robot
@@ -197,9 +193,7 @@ def stepped(model: Model, push: Tensor, batch: int, steps: int, tolerance: float
     scale = 1 + 0.1 * torch.randn(batch, 1, generator=generator, dtype=torch.float64)
     state = model.initial_state(velocity=scale.to(device) * push)
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
-    converged = torch.ones(batch, dtype=torch.bool, device=device)
-    times, iterations, active, worst = [], [], [], 0.0
-    ahead = state.q
+    times, infos, ahead = [], [], state.q
     if records_eager_steps(model, integrator, state.q):
         warm_up(integrator, model, state)
     first = time.perf_counter()
@@ -207,16 +201,14 @@ def stepped(model: Model, push: Tensor, batch: int, steps: int, tolerance: float
         ahead = state.q + DT * state.velocity
         began = now(device)
         state, info = integrator.step(model, state)
-        if step >= WARM_UP:
-            times.append((now(device) - began) / batch)
-            iterations.append(info.iterations.double().mean().item())
-            active.append(info.contact["active"].double().mean().item() if info.contact else 0.0)
+        times.append((now(device) - began) / batch)
+        infos.append(info)
         if step == 0:
             first = time.perf_counter() - first
-        converged &= info.status == Status.CONVERGED
-        worst = max(worst, float((info.residual / info.force_scale).max()))
-    means = (statistics.mean(iterations), statistics.mean(active))
-    return Steps(state, ahead, first, statistics.median(times), *means, worst, int(converged.sum()))
+    active = [info.contact["active"].double().mean().item() if info.contact else 0.0 for info in infos[WARM_UP:]]
+    means = (float(iterations_of(infos[WARM_UP:]).mean()), statistics.mean(active))
+    seconds = statistics.median(times[WARM_UP:])
+    return Steps(state, ahead, first, seconds, *means, worst_residual(infos), converged_rows(infos))
 
 
 @torch.no_grad()
@@ -226,12 +218,7 @@ def parts(model: Model, run: Steps) -> tuple[float, float, float, str]:
     slack = model.body.node_contact_radius().mean() + torch.zeros_like(state.time)
 
     def timed(work: Callable[[], object]) -> float:
-        times = []
-        for _ in range(6):
-            began = now(device)
-            work()
-            times.append(now(device) - began)
-        return statistics.median(times[1:]) / batch
+        return median_seconds(work, device) / batch
 
     contact = model.self_contacts
     pairs = model.contact.may_touch(state.q, run.ahead, slack)
@@ -264,10 +251,6 @@ def measured(name: str, batch: int, steps: int, compile: bool, device: str) -> R
         raise RuntimeError(f"{name}: a step of the reference was not solved to {EXACT:g}")
     nodes = slice(0, 3 * model.body.n_nodes)
     return Run(
-        case=name,
-        batch=batch,
-        primitives=len(model.body.links) + len(model.triangles),
-        unknowns=model.unknowns.count,
         solver=solver,
         active=run.active,
         step_ms=1e3 * run.seconds,

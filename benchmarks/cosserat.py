@@ -35,7 +35,7 @@ from torch import Tensor
 from benchmarks.jobs import Job
 from benchmarks.machine import now, warm_up
 from benchmarks.peers import pyelastica_simulator, pyelastica_stepped
-from benchmarks.rods import RELATIVE_TOLERANCE, youngs_of_batch
+from benchmarks.rods import RELATIVE_TOLERANCE, converged_rows, iterations_of, youngs_of_batch
 from benchmarks.table import Row
 from torchdismech import (
     Circle,
@@ -46,7 +46,6 @@ from torchdismech import (
     Model,
     Newmark,
     RobotBuilder,
-    Status,
     forces,
     helix,
     straight,
@@ -267,11 +266,10 @@ def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
         infos.append(info)
         track.append(state.positions[0])
     seconds = now() - began
-    converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)
     residual, scale = (torch.stack([getattr(info, name) for info in infos]) for name in ("residual", "force_scale"))
     worst = float((residual / scale)[scale > 0].max())  # nothing pulls at a snake before its wave begins: no scale
-    iterations = float(torch.stack([info.iterations for info in infos]).double().sum(0).mean()) / (rod.samples * count)
-    return Course(torch.stack(track).numpy(), seconds, int(converged.sum()), worst, iterations)
+    iterations = float(iterations_of(infos).sum(0).mean()) / (rod.samples * count)
+    return Course(torch.stack(track).numpy(), seconds, converged_rows(infos), worst, iterations)
 
 
 def fine_track(rod: Rod, model: Model) -> np.ndarray:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from benchmarks import rods, shells
-from benchmarks.gpu_parts import READY, Look, Record, attempted, repeated, row
+from benchmarks.gpu_parts import READY, Look, Record, attempted, row
+from benchmarks.machine import median_seconds
 from benchmarks.peers import Cantilever
 from benchmarks.shell_factor import dominant_values, residual
 from benchmarks.table import Row
@@ -109,7 +110,7 @@ def timed(look: Look, case: str, solver: Solver, name: str, batch: int) -> Itera
         return solver.factor(values).solve(rhs)
 
     x = work()[: few.shape[1]].cpu()
-    seconds = repeated(work, look.device, 1 if look.tiny else 5)
+    seconds = median_seconds(work, look.device, 1 if look.tiny else 5, budget=1.0)
     ok = int(solver.factor(values).ok.sum())
     # values are read once, a factor is written once and read twice
     moved = 8 * batch * (pattern.nnz + 2 * pattern.n) + 3 * takes

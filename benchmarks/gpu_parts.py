@@ -23,11 +23,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import contact, rods, shells
-from benchmarks.machine import now, peak_bytes, version_or_none
+from benchmarks.machine import median_seconds, now, peak_bytes, version_or_none
 from benchmarks.peers import Cantilever
 from benchmarks.table import Row
 from models.residual_force import ResidualForce
-from torchdismech import ImplicitEuler, Model, State, Status, StepInfo, forces, trainable
+from torchdismech import ImplicitEuler, Model, State, StepInfo, forces, trainable
 from torchdismech.integrate import forward
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
@@ -150,17 +150,15 @@ def cost(subject: Subject, look: Look, backward: bool = False) -> Row:
     while not times or (sum(times) < look.seconds and len(times) < 7):
         infos, seconds = subject.gradients() if backward else subject.steps(count)
         times.append(seconds)
-    iterations = torch.stack([info.iterations for info in infos]).double().mean().item()
-    converged = torch.stack([info.status == Status.CONVERGED for info in infos]).all(0)
-    batch = subject.batch
+    batch, iterations = subject.batch, float(rods.iterations_of(infos).mean())
     return Row(
         subject.case,
         batch,
         subject.mode + (", with backward" if backward else ""),
         subject.integrator.dt,
         statistics.median(times) / (len(infos) * batch),
-        residual=max(float((info.residual / info.force_scale).max()) for info in infos),
-        converged=int(converged.sum()),
+        residual=rods.worst_residual(infos),
+        converged=rods.converged_rows(infos),
         peak_mb=peak_bytes(subject.device) / 1e6,
         note=f"{iterations:.2f} iterations, {len(times)} times {len(infos)} steps (median; least "
         f"{min(times) / statistics.median(times):.2f} of it), {subject.model.solvers.of(batch).name}",
@@ -368,10 +366,10 @@ def device_part(look: Look) -> Iterator[Record]:
     numbers, side = (1 << 16, 64) if look.tiny else (1 << 28, 4096)
     x = torch.ones(numbers, dtype=torch.float64, device=look.device)
     y, a = torch.empty_like(x), torch.ones(side, side, dtype=torch.float64, device=look.device)
-    facts["copy_gb_s"] = 16e-9 * numbers / repeated(lambda: y.copy_(x), look.device)
-    facts["fp64_product_gflop_s"] = 2e-9 * side**3 / repeated(lambda: a @ a, look.device)
+    facts["copy_gb_s"] = 16e-9 * numbers / median_seconds(lambda: y.copy_(x), look.device, budget=1.0)
+    facts["fp64_product_gflop_s"] = 2e-9 * side**3 / median_seconds(lambda: a @ a, look.device, budget=1.0)
     z = torch.ones(1, device=look.device)
-    facts["launch_us"] = 1e4 * repeated(lambda: [z.add_(1) for _ in range(100)], look.device)
+    facts["launch_us"] = 1e4 * median_seconds(lambda: [z.add_(1) for _ in range(100)], look.device, budget=1.0)
     yield {"figures": facts}
 
 
@@ -381,14 +379,3 @@ def said(command: list[str]) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False).stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-
-
-def repeated(work: Callable[[], object], device: str, times: int = 5, budget: float = 1.0) -> float:
-    """Return the median seconds of some work over so many times, or fewer once they take the budget [s]."""
-    work()
-    found: list[float] = []
-    while len(found) < times and sum(found) < budget:
-        began = now(device)
-        work()
-        found.append(now(device) - began)
-    return statistics.median(found)

@@ -1,11 +1,14 @@
-"""The machine and versions that a benchmark ran on, its clock and memory, and the warm-up of steps."""
+"""The machine and versions that a benchmark ran on, its clock and memory, times of work, and the warm-up of steps."""
 
 import datetime
+import math
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -70,6 +73,17 @@ def now(device: str = "cpu") -> float:
         return time.process_time()
     torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def median_seconds(work: Callable[[], object], device: str = "cpu", times: int = 5, budget: float = math.inf) -> float:
+    """Return the median seconds of some work over so many times, or fewer once they take the budget [s]."""
+    work()
+    found: list[float] = []
+    while len(found) < times and sum(found) < budget:
+        began = now(device)
+        work()
+        found.append(now(device) - began)
+    return statistics.median(found)
 
 
 def peak_bytes(device: str = "cpu") -> int:

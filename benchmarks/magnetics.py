@@ -18,7 +18,7 @@ import torch
 from benchmarks.jobs import Job
 from benchmarks.machine import peak_bytes
 from benchmarks.peer_numpy import PlanarRod
-from benchmarks.rods import timed_steps, youngs_of_batch
+from benchmarks.rods import converged_rows, iterations_of, timed_steps, worst_residual, youngs_of_batch
 from benchmarks.table import Row
 from torchdismech import (
     Circle,
@@ -27,7 +27,6 @@ from torchdismech import (
     Model,
     RobotBuilder,
     State,
-    Status,
     forces,
     magnetics,
     straight,
@@ -101,7 +100,7 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
     for magnetised in (False, True):
         state, infos = ends[magnetised]
         exact = exact_end(batch, magnetised, steps)
-        iterations = torch.stack([info.iterations for info in infos]).double()
+        iterations = iterations_of(infos)
         said = f"{iterations.mean():.2f} ({int(iterations.max())}) iterations"
         found.append(
             Row(
@@ -110,9 +109,9 @@ def own_rows(batch: int, mode: str, steps: int) -> list[Row]:
                 f"{mode}, cpu",
                 DT,
                 statistics.median(costs[magnetised]),
-                residual=float(torch.stack([info.residual / info.force_scale for info in infos]).max()),
+                residual=worst_residual(infos),
                 error=float((state.positions - exact.positions).norm(dim=-1).max()),
-                converged=int(torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0).sum()),
+                converged=converged_rows(infos),
                 compile_s=first[magnetised],
                 peak_mb=peak_bytes() / 1e6,
                 note=f"{said}; {more:.2f} x the time without the field, {faster:.1f} x NumPy" if magnetised else said,
@@ -125,7 +124,7 @@ def exact_end(batch: int, magnetised: bool, steps: int) -> State:
     """Return the state after so many steps, each solved to `EXACT`."""
     model = beam(batch, "eager", magnetised)
     state, infos, _ = timed_steps(integrator(EXACT), model, model.initial_state(batch=batch), steps)
-    if any(bool((info.status != Status.CONVERGED).any()) for info in infos):
+    if converged_rows(infos) < batch:
         raise RuntimeError(f"a step of the reference was not solved to {EXACT:g} N")
     return state
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, peak_bytes, version_or_none
+from benchmarks.machine import median_seconds, now, peak_bytes, version_or_none
 from benchmarks.rods import youngs_of_batch
 from benchmarks.table import Row
 from studies.flexible_pendulum import flexible_pendulum as pendulum
@@ -100,16 +100,6 @@ def random_motion(model: RigidChain, batch: int) -> Tensor:
     return 0.3 * torch.randn(3, batch, model.n_dofs, generator=generator, dtype=torch.float64)
 
 
-def median_seconds(call: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the CPU time of a call [s], the median of some after two to warm up."""
-    times = []
-    for _ in range(repeats + 2):
-        began = now()
-        call()
-        times.append(now() - began)
-    return statistics.median(times[2:])
-
-
 # ---- forward dynamics --------------------------------------------------------------------------------------------
 
 
@@ -122,7 +112,7 @@ def dynamics_rows(kind: str, segments: int) -> list[Row]:
     began = time.perf_counter()
     model.forward_dynamics(state, control)
     first = time.perf_counter() - began
-    seconds = median_seconds(lambda: model.forward_dynamics(state, control)) / EVALUATED
+    seconds = median_seconds(lambda: model.forward_dynamics(state, control), times=REPEATS) / EVALUATED
     peak = peak_bytes() / 1e6
     return [Row(dynamics_case(kind, segments), EVALUATED, "batch", seconds=seconds, compile_s=first, peak_mb=peak)]
 
@@ -146,7 +136,7 @@ def peer_dynamics_rows(kind: str, segments: int) -> list[Row]:
         return [pin.aba(model, data, q[k], velocity[k], loads[k]).copy() for k in range(EVALUATED)]
 
     difference = np.abs(np.stack(all_robots()) - right).max() / np.abs(right).max()
-    seconds = median_seconds(all_robots) / EVALUATED
+    seconds = median_seconds(all_robots, times=REPEATS) / EVALUATED
     note = f"accelerations differ from ours by {difference:.0e} of the largest"
     case, who = dynamics_case(kind, segments), f"pinocchio {pin.__version__}"
     return [Row(case, EVALUATED, who, seconds=seconds, peer=True, peak_mb=peak_bytes() / 1e6, note=note)]

@@ -15,6 +15,7 @@ first order in dt, 0.2 m at 1e-2 s), Verlet does not. The midpoint rule at 4 ms 
 
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -59,7 +60,6 @@ class Case:
     steps: int
     dt: float  # s
     integrator: str = "euler"
-    solver: str = "auto"
     rod: Cantilever = Cantilever()
     device: str = "cpu"
 
@@ -75,8 +75,7 @@ class Run:
 
     case: Case
     linear_solver: str  # the one that was chosen
-    repeats: int
-    cpu_seconds: float  # median over the repeats; wall time on a GPU
+    cpu_seconds: float  # median of the repeats; wall time on a GPU
     first_step_seconds: float  # wall time of initial state and first step: compiling, where there is any
     iterations_mean: float  # Newton iterations of a robot in a step
     iterations_max: int
@@ -106,7 +105,7 @@ def youngs_of_batch(youngs: float, batch: int) -> Tensor:
 def cantilever_model(case: Case, *loads: forces.Force) -> Model:
     """Return the model of a batch of cantilevers under gravity and further loads."""
     builder = cantilever_builder(case, *loads)
-    return builder.finalize(solver=case.solver, compile=case.mode == "compiled", device=case.device)
+    return builder.finalize(compile=case.mode == "compiled", device=case.device)
 
 
 def cantilever_builder(case: Case, *loads: forces.Force) -> RobotBuilder:
@@ -145,20 +144,17 @@ def measure(case: Case) -> Run:
         state, infos, cost = timed_steps(integrator, model, start, case.steps)
         costs.append(cost)
 
-    iterations = torch.stack([info.iterations for info in infos]).double()
-    residual = torch.stack([info.residual / info.force_scale for info in infos])
-    converged = torch.stack([info.status == int(Status.CONVERGED) for info in infos]).all(0)
+    iterations = iterations_of(infos)
     tips = state.positions[:, -1]
     return Run(
         case=case,
         linear_solver=model.solvers.of(case.batch).name,
-        repeats=len(costs),
         cpu_seconds=statistics.median(costs),
         first_step_seconds=first_step_seconds,
         iterations_mean=float(iterations.mean()),
         iterations_max=int(iterations.max()),
-        worst_residual=float(residual.max()),
-        converged_rows=int(converged.sum()),
+        worst_residual=worst_residual(infos),
+        converged_rows=converged_rows(infos),
         tip=(float(tips[0, 0]), float(tips[0, 1]), float(tips[0, 2])),
         peak_mb=peak_bytes(case.device) / 1e6,
     )
@@ -172,6 +168,21 @@ def timed_steps(integrator: Integrator, model: Model, state: State, steps: int) 
         state, info = integrator.step(model, state)
         infos.append(info)
     return state, infos, now(model.device.type) - began
+
+
+def iterations_of(infos: Sequence[StepInfo]) -> Tensor:
+    """Return the Newton iterations of each robot in each step, (steps, B)."""
+    return torch.stack([info.iterations for info in infos]).double()
+
+
+def worst_residual(infos: Sequence[StepInfo]) -> float:
+    """Return the largest residual of all robots and steps, over the step's force scale."""
+    return max(float((info.residual / info.force_scale).max()) for info in infos)
+
+
+def converged_rows(infos: Sequence[StepInfo]) -> int:
+    """Return the number of robots that converged in every step."""
+    return int(torch.stack([info.status == Status.CONVERGED for info in infos]).all(0).sum())
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
@@ -240,7 +251,7 @@ def measure_tip(case: Case) -> tuple[float, float, float]:
     model = cantilever_model(case)
     integrator = INTEGRATORS[case.integrator](dt=case.dt, relative_tolerance=EXACT)
     state, infos, _ = timed_steps(integrator, model, model.initial_state(batch=case.batch), case.steps)
-    if any(bool((info.status != Status.CONVERGED).any()) for info in infos):
+    if converged_rows(infos) < case.batch:
         raise RuntimeError(f"a step of the reference was not solved to {EXACT:g}: {case}")
     x, y, z = state.positions[0, -1].tolist()
     return x, y, z

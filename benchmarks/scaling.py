@@ -24,8 +24,9 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from benchmarks.jobs import ROOT
 from benchmarks.machine import machine, now, peak_bytes
-from benchmarks.rods import youngs_of_batch
+from benchmarks.rods import converged_rows, iterations_of, worst_residual, youngs_of_batch
 from torchdismech import (
     Circle,
     ImplicitEuler,
@@ -33,7 +34,6 @@ from torchdismech import (
     Model,
     RobotBuilder,
     State,
-    Status,
     StepInfo,
     forces,
     meshes,
@@ -44,7 +44,6 @@ from torchdismech.model.step_memory import step_bytes
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[1]
 GRAVITY = (0.0, 0.0, -9.81)
 DT = 1e-2
 TOLERANCE = 1e-6
@@ -163,7 +162,6 @@ def measured(case: Case) -> Cost:
         (state, info), seconds = timed(functools.partial(stepped, model, state, case.gradient))
         times.append(seconds)
         infos.append(info)
-    good = torch.stack([info.status == Status.CONVERGED for info in infos]).all(0)
     return Cost(
         case=case.name,
         batch=case.batch,
@@ -172,9 +170,9 @@ def measured(case: Case) -> Cost:
         analysis_s=analysis,
         start_s=start,
         step_ms=1e3 * statistics.median(times[1:]),
-        iterations=torch.stack([info.iterations for info in infos]).double().mean().item(),
-        residual=max((info.residual / info.force_scale).max().item() for info in infos),
-        converged=int(good.sum()),
+        iterations=float(iterations_of(infos).mean()),
+        residual=worst_residual(infos),
+        converged=converged_rows(infos),
         state_mb=sum(t.numel() * t.element_size() for t in state.fields()) / 1e6,
         step_mb=(peak_bytes() - before) / 1e6,
         estimate_mb=step_bytes(model, at_a_time) / 1e6,

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, peak_bytes, warm_up
-from benchmarks.rods import EXACT, youngs_of_batch
+from benchmarks.machine import median_seconds, now, peak_bytes, warm_up
+from benchmarks.rods import EXACT, converged_rows, iterations_of, worst_residual, youngs_of_batch
 from benchmarks.table import Row, short
 from torchdismech import (
     Circle,
@@ -33,7 +33,6 @@ from torchdismech import (
     Model,
     RobotBuilder,
     State,
-    Status,
     forces,
     meshes,
     straight,
@@ -50,15 +49,9 @@ GRAVITY = (0.0, 0.0, -9.81)
 class Run:
     """Cost of one batch, with residuals and convergence of its steps."""
 
-    case: str
-    batch: int
-    compiled: bool
-    nodes: int
-    triangles: int
     unknowns: int
     solver: str
     step_ms: float  # per robot
-    iteration_ms: float  # per robot and Newton iteration
     factor_ms: float  # factor and solve, per robot
     assembly_ms: float  # force and matrix, per robot
     compile_s: float  # wall time of the first step: compiling, where there is any
@@ -118,36 +111,26 @@ def measured(
     ahead = state
     for _ in range(BLOCK):  # so that everything that some step needs is compiled or recorded
         ahead, _ = integrator.step(model, ahead)
-    times, iterations, worst = [], [], 0.0
-    converged = torch.ones(batch, dtype=torch.bool, device=device)
+    times, infos = [], []
     for _ in range(blocks):
         began = now(device)
         for _ in range(BLOCK):
             state, info = integrator.step(model, state)
-            iterations.append(info.iterations)
-            converged &= info.status == Status.CONVERGED
-            worst = max(worst, float((info.residual / info.force_scale).max()))
+            infos.append(info)
         times.append((now(device) - began) / (BLOCK * batch))
-    counts = torch.stack(iterations).double()
-    step, mean = statistics.median(times), counts.mean().item()
+    counts = iterations_of(infos)
     factor, assembly = parts(model, integrator, state)
     return Run(
-        case=case,
-        batch=batch,
-        compiled=compile,
-        nodes=model.body.n_nodes,
-        triangles=len(model.triangles),
         unknowns=model.unknowns.count,
         solver=model.solvers.of(batch).describe(),
-        step_ms=1e3 * step,
-        iteration_ms=1e3 * step / mean,
+        step_ms=1e3 * statistics.median(times),
         factor_ms=1e3 * factor,
         assembly_ms=1e3 * assembly,
         compile_s=first,
-        iterations_mean=mean,
+        iterations_mean=float(counts.mean()),
         iterations_max=int(counts.max()),
-        worst_residual=worst,
-        converged=int(converged.sum()),
+        worst_residual=worst_residual(infos),
+        converged=converged_rows(infos),
         nodes_at_end=state.positions[0].cpu(),
         peak_mb=peak_bytes(device) / 1e6,
     )
@@ -160,17 +143,10 @@ def parts(model: Model, integrator: ImplicitEuler, state: State) -> tuple[float,
     equations.prepare()
     x, weight = state.q[:, model.unknowns.index], model.unknowns.residual_weight()
     solver, device = model.solvers.of(state.batch), model.device.type
-
-    def timed(work: Callable[[], Tensor]) -> float:
-        times = []
-        for _ in range(5):
-            began = now(device)
-            work()
-            times.append(now(device) - began)
-        return statistics.median(times) / state.batch
-
     values = matrix_values(equations, x, solver, weight)
-    return timed(lambda: solver.factor(values).solve(x)), timed(lambda: matrix_values(equations, x, solver, weight))
+    factor = median_seconds(lambda: solver.factor(values).solve(x), device)
+    assembly = median_seconds(lambda: matrix_values(equations, x, solver, weight), device)
+    return factor / state.batch, assembly / state.batch
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:

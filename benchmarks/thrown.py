@@ -14,9 +14,9 @@ from torch import Tensor
 
 from benchmarks.jobs import Job
 from benchmarks.machine import now, peak_bytes, warm_up
-from benchmarks.rods import EXACT
+from benchmarks.rods import EXACT, converged_rows, iterations_of
 from benchmarks.table import Row
-from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, Status, forces, straight
+from torchdismech import Circle, ImplicitEuler, Material, Model, RobotBuilder, State, forces, straight
 from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty
 
 DT = 2e-3  # s
@@ -51,15 +51,14 @@ def stepped(batch: int, steps: int, tolerance: float = RELATIVE_TOLERANCE) -> tu
     """Return the state after the steps, CPU time of each [s], iterations (steps, B), and number of converged robots."""
     model, state = thrown(batch)
     integrator = ImplicitEuler(DT, relative_tolerance=tolerance)
-    times, iterations, converged = [], [], torch.ones(batch, dtype=torch.bool)
+    times, infos = [], []
     warm_up(integrator, model, state)
     for _ in range(steps):
         began = now("cpu")
         state, info = integrator.step(model, state)
         times.append(now("cpu") - began)
-        iterations.append(info.iterations)
-        converged &= info.status == Status.CONVERGED
-    return state, times, torch.stack(iterations).double(), int(converged.sum())
+        infos.append(info)
+    return state, times, iterations_of(infos), converged_rows(infos)
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
