@@ -34,7 +34,7 @@ from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import BatchState, Control
-from torchdismech.values import Place, batch_sizes
+from torchdismech.values import Place
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
 
@@ -180,19 +180,6 @@ class PneumaticArm(ReducedModel):
     def n_plates(self) -> int:
         """Number of disks and end plates of a robot."""
         return self.sections * (self.disks + 1)
-
-    @property
-    def batch(self) -> int | None:
-        """Number of robots for which constants and obstacles are given; None if none of them is given per robot."""
-        counts: set[int] = set()
-        for obstacle in self.obstacles:
-            for part in (obstacle.shape, obstacle.law, obstacle.path):
-                for module in () if part is None else part.modules():
-                    counts |= batch_sizes(module)
-        counts |= batch_sizes(self)
-        if len(counts) > 1:
-            raise InputError(f"constants and obstacles are given for different numbers of robots: {sorted(counts)}")
-        return next(iter(counts), None)
 
     @property
     def n_pieces(self) -> int:

@@ -1,4 +1,4 @@
-"""Why a step of a pneumatic arm failed, robot by robot."""
+"""Why a step of a pneumatic arm failed, robot by robot, and a warning of arms that begin inside obstacles."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
-from torchdismech.errors import Status
+from torchdismech.errors import Status, warn
 
-__all__ = ["long_enough", "passed_through", "status_after", "status_before"]
+__all__ = ["long_enough", "passed_through", "status_after", "status_before", "warn_of_overlap"]
+
+DEEP = 0.1  # part of a plate's radius: deeper than by rounding, or by the rocking of a plate that lies flat
 
 
 def status_after(
@@ -79,3 +81,24 @@ def passed_through(model: PneumaticArm, before: Posture, after: Posture, time: T
             near = obstacle.shape.distance(middle - displacement[:, None]) - radius < distance
             passed = passed | (thin & near).any(1)
     return passed
+
+
+@torch.no_grad()
+def warn_of_overlap(arm: PneumaticArm, state: ArmState) -> None:
+    """Warn where the middle of a plate lies inside an obstacle by more than `DEEP` times the plate's radius.
+
+    Such an arm would be thrown out.
+    """
+    middles = state.positions[:, 1:]
+    for obstacle in arm.obstacles:
+        gap = obstacle.shape.distance(middles - obstacle.displacement(state.time)[:, None])
+        if not bool((gap < -DEEP * arm.plate_radius).any()):
+            continue
+        robot, plate = divmod(int(gap.argmin()), arm.n_plates)
+        warn(
+            f"obstacle {obstacle.name!r} ({type(obstacle.shape).__name__}): plate {plate} of robot {robot} begins "
+            f"inside of it, {-float(gap.min()):.3g} m deep; it will be thrown out, or its steps fail. Move the arm "
+            "out, or look at where the obstacle is and which way it faces",
+            RuntimeWarning,
+            once=True,
+        )

@@ -26,7 +26,13 @@ from torch import Tensor
 
 from torchdismech.constant_curvature.arm import ArmDynamics, PneumaticArm
 from torchdismech.constant_curvature.contacts import Contacts, contacts_at
-from torchdismech.constant_curvature.failures import long_enough, passed_through, status_after, status_before
+from torchdismech.constant_curvature.failures import (
+    long_enough,
+    passed_through,
+    status_after,
+    status_before,
+    warn_of_overlap,
+)
 from torchdismech.constant_curvature.impulses import (
     ContactOptions,
     ContactSolver,
@@ -35,7 +41,6 @@ from torchdismech.constant_curvature.impulses import (
     smallest_tolerance,
 )
 from torchdismech.constant_curvature.info import ArmStepInfo, PlateReport
-from torchdismech.constant_curvature.initial_overlap import warn_of_overlap
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import (

@@ -14,7 +14,7 @@ from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import initial_motion
 from torchdismech.robot.state import BatchState, Control
-from torchdismech.values import Place
+from torchdismech.values import Place, places_by_batch_size
 
 __all__ = ["ReducedModel", "report_failures"]
 
@@ -68,9 +68,12 @@ class ReducedModel(nn.Module):
         """Number of coordinates of a robot."""
 
     @property
-    @abstractmethod
     def batch(self) -> int | None:
-        """Number of robots that constants are given for; None where they serve any number."""
+        """Number of robots that constants, those of obstacles included, are given for; None where they serve any."""
+        counts = sorted(places_by_batch_size(self))
+        if len(counts) > 1:
+            raise InputError(f"constants are given for different numbers of robots: {counts}")
+        return counts[0] if counts else None
 
     @property
     @abstractmethod

@@ -28,7 +28,7 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, control_of
-from torchdismech.values import Given, batch_sizes, numbers
+from torchdismech.values import Given, numbers
 
 __all__ = ["RigidChain"]
 
@@ -117,8 +117,8 @@ class RigidChain(ReducedModel):
         self.register_buffer(
             "_sums", torch.ones(self.n_dofs, self.n_dofs, dtype=self.dtype, device="cpu").tril(), persistent=False
         )
-        self._warn_of_odd_elements()
         self.batch  # noqa: B018  (refuses tensors for different numbers of robots)
+        self._warn_of_odd_elements()
         self.refuse_mixed_dtypes()
         self.warn_of_size()
 
@@ -179,14 +179,6 @@ class RigidChain(ReducedModel):
     def n_dofs(self) -> int:
         """Number of joint angles of a robot."""
         return 1 + len(self.axes) * (self.n_bodies - 1)
-
-    @property
-    def batch(self) -> int | None:
-        """Number of robots for which constants are given; None if none of them is given per robot."""
-        counts = sorted(batch_sizes(self))
-        if len(counts) > 1:
-            raise InputError(f"constants are given for different numbers of robots: {counts}")
-        return counts[0] if counts else None
 
     @property
     def n_pieces(self) -> int:
@@ -293,8 +285,6 @@ class RigidChain(ReducedModel):
 
     def _warn_of_odd_elements(self) -> None:
         """Warn of centres of mass far outside their elements, and of inertias that no rigid body can have."""
-        if len(batch_sizes(self)) > 1:  # which is refused
-            return
         centre, length = torch.broadcast_tensors(self.centre.detach(), self.length.detach())
         if bool(((centre < -length) | (centre > 2 * length)).any()):
             warn(

@@ -65,10 +65,6 @@ class CompiledPosture:
         out = velocity.new_empty(self.joints, 1, self.robots)
         return self.call("acceleration", out, q, velocity, force, stiffness, damping)
 
-    def factor(self, diagonal: Tensor | None) -> CompiledFactor:
-        """Return the factored H = M(q) + diagonal of a posture (S = 1), for a diagonal (J, m, B or 1) or None."""
-        return CompiledFactor(self, diagonal)
-
     def call(self, function: str, out: Tensor, *arguments: Tensor) -> Tensor:
         """Call a function of the compiled code on `arguments`, and return `out` (rows, parts, B), which it writes to.
 

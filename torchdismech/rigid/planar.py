@@ -52,7 +52,7 @@ class PlanarPosture:
 
     def factor(self, diagonal: Tensor | None = None) -> PlanarFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1) plus m diagonals (K, m, B), which may be complex."""
-        return self.compiled.factor(diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
+        return CompiledFactor(self.compiled, diagonal) if serves(self.across) else PlanarFactor(self, diagonal)
 
     @cached_property
     def compiled(self) -> CompiledPosture:

@@ -83,7 +83,7 @@ class SpatialPosture:
 
     def factor(self, diagonal: Tensor | None = None) -> SpatialFactor | CompiledFactor:
         """Return the factored mass matrix of a posture (S = 1) plus m diagonals (J, m, B), which may be complex."""
-        return self.compiled.factor(diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
+        return CompiledFactor(self.compiled, diagonal) if serves(self.axes) else SpatialFactor(self, diagonal)
 
     @cached_property
     def compiled(self) -> CompiledPosture:
