@@ -63,6 +63,17 @@ MALFORMED = {
         {"robot": '[robot]\nscene = "arm.toml"\n[markers]\nnode = [3]'},
         "markers.node: there is no such field; did you mean 'nodes'?",
     ),
+    "constants that nothing trains": (
+        {
+            "learned": GOOD["learned"] + '\n[terms]\ndrag = { kind = "force", network = "DragLaw" }',
+            "stages": GOOD["stages"].replace("constants", "learned"),
+        },
+        "constants: no stage trains them: add them to the train of one, or leave them out",
+    ),
+    "a limit of no hysteresis": (
+        {"robot": "[robot]\ngripped = [0, 1]\nhysteresis_limit = 2.0"},
+        "robot: hysteresis_limit: there is no hysteresis: set that, too, or leave it out",
+    ),
     "table in the one before": (
         {"data": '[data]\npath = "recordings"\nnoise = 0.1'},
         "data.noise: there is no such field; noise is a table of its own, [noise]; expected one of path, train",

@@ -94,3 +94,9 @@ def test_branch_at_a_grip_has_no_direction():
     with pytest.raises(InputError, match=r"robot.hold: a branch begins at gripped node 1"):
         rod_builder(Robot(gripped=GRIPPED, hold="direction"), tree)
     rod_builder(Robot(gripped=GRIPPED), tree)
+
+
+def test_a_single_gripped_node_has_no_direction():
+    """Refuse a direction where no edge is gripped, which held the node alone."""
+    with pytest.raises(InputError, match='robot.hold: .* there is none: expected "nodes", or neighbouring nodes'):
+        rod_builder(Robot(gripped=[0], hold="direction"), TREE)

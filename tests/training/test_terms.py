@@ -66,7 +66,9 @@ def test_network_of_the_page_is_learned(folder, monkeypatch):
     monkeypatch.chdir(folder)
     terms = {"drag": {"kind": "force", "network": "net.py:Drag", "options": {"hidden": 8}}}
     stages = [{"name": "one", "train": ["learned"], "iterations": 1, "horizon": [2], "batch": 2}]
-    fit(Config.model_validate(tables(folder, terms=terms, stages=stages)), folder / "run", allow_code=True)
+    fit(
+        Config.model_validate(tables(folder, terms=terms, constants={}, stages=stages)), folder / "run", allow_code=True
+    )
     assert checkpoint.load(folder / "run", "last")[1]["progress"]["skipped"] == 0
 
 

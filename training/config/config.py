@@ -139,4 +139,6 @@ class Config(Table):
             missing = sorted(set(stage.train) - there)
             if missing:
                 raise ValueError(f"stage {stage.name!r} trains {', '.join(missing)}, of which there are none")
+        if self.constants and not any("constants" in stage.train for stage in self.stages):
+            raise ValueError("constants: no stage trains them: add them to the train of one, or leave them out")
         return self

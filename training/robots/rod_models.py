@@ -45,8 +45,8 @@ def rod_builder(robot: Robot, tree: Tree) -> RobotBuilder:
     )
     gripped = gripped_nodes(robot, tree.trunk + 1)
     builder.clamp(nodes=gripped, twist=robot.hold_twist)
-    if robot.hold == "direction" and (directed := _directed(gripped, tree)):
-        builder.clamp(nodes=directed, twist=robot.hold_twist, direction="rest")
+    if robot.hold == "direction":
+        builder.clamp(nodes=_directed(gripped, tree), twist=robot.hold_twist, direction="rest")
     builder.add_force(forces.Gravity(robot.gravity))
     builder.add_force(forces.Viscous(robot.drag))
     time = robot.relaxation_time
@@ -60,9 +60,14 @@ def rod_builder(robot: Robot, tree: Tree) -> RobotBuilder:
 
 
 def _directed(gripped: list[int], tree: Tree) -> list[int]:
-    """Return the gripped nodes of a chain with a gripped edge on one side and a free one on the other."""
+    """Return the gripped nodes of a chain with a gripped edge on one side and a free one on the other; refuse none."""
     chain, held = range(tree.trunk + 1), set(gripped)
     found = [k for k in gripped if {k - 1, k + 1} <= set(chain) and (k - 1 in held) != (k + 1 in held)]
+    if not found:
+        raise InputError(
+            'robot.hold: "direction" is that of a gripped edge beside a free one, and there is none: expected "nodes", '
+            "or neighbouring nodes in robot.gripped"
+        )
     branching = [k for k in found if bool((tree.edges[tree.trunk :, 0] == k).any())]
     if branching:
         raise InputError(
