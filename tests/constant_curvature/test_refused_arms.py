@@ -64,7 +64,7 @@ REFUSED = {
     ),
     "one mass in a list": (
         lambda: PneumaticArm([0.1, 0.1], [0.1], 0.04, 265.0),
-        r"mass: expected a number or 2 of them, got a list of one, \[0.1\]",
+        r"mass: expected a number, \(2,\), \(B, 1\) or \(B, 2\), got shape \(1,\)",
     ),
     "a section without length": (
         lambda: paper_arm().initial_state(q=[0.0] * 3 + [-0.2] * 3 + [0.0] * 3),
@@ -115,9 +115,9 @@ REFUSED = {
         r"that takes constant_curvature.ArmIntegrator \(and at rest: constant_curvature.equilibrium\)",
     ),
     "two chambers": (lambda: paper_arm(chambers=2), "chambers: expected a whole number from 3 up"),
-    "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected numbers above 0"),
-    "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "lengths|length: expected numbers above 0"),
-    "no mass": (lambda: PneumaticArm([0.15], -1.0, 0.04, 265.0), "mass: expected numbers above 0"),
+    "no radius": (lambda: PneumaticArm([0.15], 1.0, 0.0, 265.0), "radius: expected a finite number above 0"),
+    "no length": (lambda: PneumaticArm([0.15, 0.0], 1.0, 0.04, 265.0), "length: expected a finite number above 0"),
+    "no mass": (lambda: PneumaticArm([0.15], -1.0, 0.04, 265.0), "mass: expected a finite number above 0"),
     "penalty": (
         lambda: paper_arm([Obstacle(Sphere((0, 0, 0), 0.1), Penalty(100.0, 1e-3), name="soft")]),
         "obstacle soft: .* expected the response Complementarity",

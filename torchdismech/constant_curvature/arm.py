@@ -23,15 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.constant_curvature.given import constant, number_of_sections, three_components, touchable
+from torchdismech.constant_curvature.given import number_of_sections, touchable
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
+from torchdismech.contact.obstacles.shape_parameters import refuse_matrix
 from torchdismech.errors import InputError, refuse_trained, whole_number
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.constants import constants_of_obstacles
-from torchdismech.model.reduced import ReducedModel
+from torchdismech.model.reduced import ReducedModel, values_of, vector_of
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import BatchState, Control
 from torchdismech.values import Place
@@ -132,7 +133,7 @@ class PneumaticArm(ReducedModel):
         for name, value, least in (("chambers", chambers, 3), ("disks", disks, 0), ("quadrature", quadrature, 1)):
             whole_number(value, name, least)
         self.sections, self.chambers, self.disks = number_of_sections(length), chambers, disks
-        for name, numbers, size, above_zero in (
+        for name, values, size, above_zero in (
             ("length", length, self.sections, True),
             ("mass", mass, self.sections, True),
             ("radius", radius, self.sections, True),
@@ -140,9 +141,11 @@ class PneumaticArm(ReducedModel):
             ("damping", damping, self.n_dofs, False),
             ("plate_radius", plate_radius, 1, True),
         ):
-            self._register(name, constant(numbers, name, size, above_zero))
+            constant = values_of(values, name, size, above_zero, from_zero=not above_zero)
+            self._register(name, constant if constant.dim() else constant.expand(1))
         for name, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
-            self._register(name, three_components(components, name))
+            self._register(name, vector_of(components, name))
+        refuse_matrix(self.orientation.detach(), "PneumaticArm.orientation")
         self.refuse_mixed_dtypes()
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList(touchable(obstacles))  # type: ignore[assignment]

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, SimulationError, Status, refuse_other_kind, warn
+from torchdismech.errors import InputError, SimulationError, Status, any_of, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import initial_motion
+from torchdismech.robot.materials import positive
 from torchdismech.robot.state import BatchState, Control
-from torchdismech.values import Place, places_by_batch_size
+from torchdismech.values import Given, Place, numbers, places_by_batch_size
 
-__all__ = ["ReducedModel", "report_failures"]
+__all__ = ["ReducedModel", "report_failures", "values_of", "vector_of"]
 
 
 def report_failures(status: Tensor, control: Control, time: Tensor, throw: bool) -> None:
@@ -167,3 +168,30 @@ class ReducedModel(nn.Module):
     def device(self) -> torch.device:
         """Device of the constants."""
         return self.length.device
+
+
+def values_of(value: Given, name: str, count: int, above_zero: bool = False, from_zero: bool = False) -> Tensor:
+    """Return a constant as a tensor that broadcasts against (B, count); refuse other shapes and signs.
+
+    A tensor or array (1,) counts as a number, a list of one does not.
+    """
+    tensor = numbers(value, name)
+    shape = tuple(tensor.shape)
+    number = shape == () or (shape == (1,) and not isinstance(value, Sequence))
+    if not (number or shape == (count,) or (len(shape) == 2 and shape[1] in (1, count))):
+        expected = any_of("a number", f"({count},)", "(B, 1)", f"(B, {count})")
+        raise InputError(f"{name}: expected {expected}, got shape {shape}")
+    if above_zero:
+        positive(tensor.detach(), name)
+    elif not bool(torch.isfinite(tensor).all()) or (from_zero and bool((tensor < 0).any())):
+        kind = "finite numbers from 0 up" if from_zero else "finite numbers"
+        raise InputError(f"{name}: expected {kind}, got {value}")
+    return tensor
+
+
+def vector_of(value: Given, name: str) -> Tensor:
+    """Return a vector, (3,) or (B, 3); refuse a number, which would broadcast to all three axes."""
+    shape = tuple(numbers(value, name).shape)
+    if shape[-1:] != (3,) or len(shape) > 2:
+        raise InputError(f"{name}: expected a vector, (3,) or (B, 3), got shape {shape}")
+    return values_of(value, name, 3)

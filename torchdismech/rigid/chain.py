@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError, truth, warn, whole_number
 from torchdismech.model.appearance import Appearance
-from torchdismech.model.reduced import ReducedModel
+from torchdismech.model.reduced import ReducedModel, values_of, vector_of
 from torchdismech.rigid.cylinder import in_segments
 from torchdismech.rigid.dynamics import Dynamics, accelerations
-from torchdismech.rigid.given import values_of, vector_of
 from torchdismech.rigid.planar import Planar
 from torchdismech.rigid.spatial import Spatial
 from torchdismech.rigid.state import ChainState

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, truth, whole_number
-from torchdismech.rigid.given import values_of
+from torchdismech.model.reduced import values_of
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number, positive
 from torchdismech.values import Given, numbers
