@@ -38,14 +38,7 @@ class Contacts:
     def chosen(self, index: Tensor) -> Contacts:
         """Return the contacts with the indices `index` (B, K) of each row."""
         vectors = index[..., None].expand(-1, -1, 3)
-        return Contacts(
-            self.gap.gather(1, index),
-            self.point.gather(1, vectors),
-            self.normal.gather(1, vectors),
-            self.obstacle_motion.gather(1, vectors),
-            self.mu.gather(1, index),
-            self.gap_correction.gather(1, index),
-        )
+        return Contacts(*(x.gather(1, index if x.dim() == 2 else vectors) for x in vars(self).values()))
 
     def approach(self, posture: Posture, rate: Tensor) -> Tensor:
         """Return the velocities (B, C, 3) of the plates' points for rates (3, S, B) of the arm's shapes [m/s]."""
