@@ -69,9 +69,9 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Return numbers separated by commas for a message: the first ten, and dots for the others."""
-    return ", ".join(map(str, numbers[:10])) + ", ..." * (len(numbers) > 10)
+def listed(things: Sequence[object]) -> str:
+    """Return numbers or names separated by commas for a message: the first ten, and dots for the others."""
+    return ", ".join(map(str, things[:10])) + ", ..." * (len(things) > 10)
 
 
 class InputError(ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, listed
 from training.data.rules import Rules
 from training.data.tracks import believable, filled
 
@@ -26,7 +26,7 @@ def fill_gaps(positions: np.ndarray, valid: np.ndarray, dt: float, rules: Rules,
     ends = f"; {int(held.sum())} of all repaired, at the start or the end, hold the nearest place" if held.any() else ""
     messages = []
     if never.any():
-        nodes = _listed(np.flatnonzero(never).tolist())
+        nodes = listed(np.flatnonzero(never).tolist())
         messages.append(f"{name}: node {nodes} not seen in any frame: it does not count")
     if gaps.any():
         messages.append(f"{name}: {_counted(gaps)} not seen, filled along the line between neighbours in time{ends}")
@@ -61,8 +61,4 @@ def _between(kept: np.ndarray) -> np.ndarray:
 
 
 def _counted(marked: np.ndarray) -> str:
-    return f"{int(marked.sum())} node-frames (node {_listed(np.flatnonzero(marked.any(0)).tolist())})"
-
-
-def _listed(nodes: list[int]) -> str:
-    return ", ".join(map(str, nodes[:8])) + (", ..." if len(nodes) > 8 else "")
+    return f"{int(marked.sum())} node-frames (node {listed(np.flatnonzero(marked.any(0)).tolist())})"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdismech.errors import listed
 from torchdismech.system.processes import Processes
 from training.data import Recordings, gather
 from training.optimization.resuming import Progress
@@ -18,8 +19,6 @@ from training.robots.starts import Starts, fitted_starts
 from training.system import System
 
 __all__ = ["Validated", "Validation", "failure_warning", "is_better"]
-
-NAMED = 5  # recordings in one message
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,7 @@ def is_better(errors: Errors, progress: Progress) -> bool:
 def failure_warning(errors: Errors, names: Sequence[str]) -> str:
     """Return a warning that names the held-out recordings that are not predicted to their end."""
     failed = [names[k] for k in (~errors.good).nonzero().flatten().tolist()]
-    named = ", ".join(failed[:NAMED]) + (", ..." if len(failed) > NAMED else "")
     return (
-        f"warning: {len(failed)} of {len(names)} held-out recordings are not predicted to their end: {named}; the best "
-        "weights are those with the fewest of these, and then with the least error on the others"
+        f"warning: {len(failed)} of {len(names)} held-out recordings are not predicted to their end: {listed(failed)}; "
+        "the best weights are those with the fewest of these, and then with the least error on the others"
     )
