@@ -51,3 +51,7 @@ class Table(BaseModel):
     """A table of the file, which refuses unknown fields, numbers written as text, and infinite ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, str_max_length=1000, allow_inf_nan=False)
+
+    def changed(self, *fields: str) -> list[str]:
+        """Return which of some fields have another value than their default."""
+        return [name for name in fields if getattr(self, name) != type(self).model_fields[name].default]

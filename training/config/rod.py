@@ -44,7 +44,7 @@ class Robot(Table):
 
     @model_validator(mode="after")
     def _limit_of_strands(self) -> Robot:
-        if not self.hysteresis and self.hysteresis_limit != type(self).model_fields["hysteresis_limit"].default:
+        if not self.hysteresis and self.changed("hysteresis_limit"):
             raise ValueError("hysteresis_limit: is of strands, which hysteresis gives: set that, or leave it out")
         return self
 

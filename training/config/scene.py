@@ -66,7 +66,7 @@ class Marker(Table):
             raise ValueError(f"weights: expected three that add up to 1, got {self.weights}")
         if self.node is not None and self.offset is not None:
             raise ValueError("offset: a node has no directions: name an edge, a triangle or a clamp")
-        if self.edge is None and self.at != type(self).model_fields["at"].default:
+        if self.edge is None and self.changed("at"):
             raise ValueError("at: is a place along an edge: name that, or leave it out")
         if self.triangle is not None and self.offset is not None and any(self.offset[:2]):
             raise ValueError("offset: expected [0, 0, height above the triangle]: weights place it along the triangle")
@@ -166,11 +166,9 @@ class Start(Table):
     def _goes_together(self) -> Start:
         if self.state == "measured" and self.velocity == "fitted":
             raise ValueError('velocity: a measured state has measured velocities: leave "fitted" out')
-        fields = type(self).model_fields
-        changed = [name for name in (*OF_FITTED, "load_steps") if getattr(self, name) != fields[name].default]
-        if self.velocity != "fitted" and (lost := [name for name in changed if name in OF_FITTED]):
+        if self.velocity != "fitted" and (lost := self.changed(*OF_FITTED)):
             raise ValueError(f'{lost[0]}: belongs to fitted velocities: set velocity = "fitted", or leave it out')
-        if self.state != "settled" and "load_steps" in changed:
+        if self.state != "settled" and self.changed("load_steps"):
             raise ValueError(
                 'load_steps: belongs to the search for an equilibrium: set state = "settled", or leave it out'
             )

@@ -92,7 +92,5 @@ class Stage(Table):
             raise ValueError(
                 f'method: "gauss_newton" is for constants, and starts beside them: got {", ".join(self.train)}'
             )
-        fields = type(self).model_fields
-        for name in OF_ADAM:
-            if getattr(self, name) != fields[name].default:
-                raise ValueError(f'{name}: "gauss_newton" has none: leave it out')
+        for name in self.changed(*OF_ADAM):
+            raise ValueError(f'{name}: "gauss_newton" has none: leave it out')
