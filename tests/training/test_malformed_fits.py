@@ -70,10 +70,6 @@ MALFORMED = {
         },
         "constants: no stage trains them: add them to the train of one, or leave them out",
     ),
-    "a limit of no hysteresis": (
-        {"robot": "[robot]\ngripped = [0, 1]\nhysteresis_limit = 2.0"},
-        "robot: hysteresis_limit: there is no hysteresis: set that, too, or leave it out",
-    ),
     "table in the one before": (
         {"data": '[data]\npath = "recordings"\nnoise = 0.1'},
         "data.noise: there is no such field; noise is a table of its own, [noise]; expected one of path, train",
