@@ -28,7 +28,8 @@ def main(
     with refusing():
         errors = evaluate(folder, settings, stage, allow_code)
     horizons = errors["model"].horizons
-    print(f"{'':10}{'mean [mm]':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in horizons) + f"{'failed':>8}")
+    print("mean absolute errors of a coordinate [mm]")
+    print(f"{'':10}{'mean':>12}" + "".join(f"{f'at {h:g} s':>12}" for h in horizons) + f"{'failed':>8}")
     for name, error in errors.items():
         cells = "".join(f"{1e3 * value:12.2f}" for value in (error.mean, *(error.at(h) for h in horizons)))
         print(f"{name:10}{cells}{error.failed:8}")

@@ -13,7 +13,7 @@ from torchdismech import InputError
 from training.config import Config
 from training.data import read
 from training.fitting import fit
-from training.reports.metrics import Errors
+from training.reports.metrics import Errors, beside_references
 from training.reports.warnings_after import warning_of_residuals_above_noise, warning_of_unchanged_weights
 from training.reports.warnings_before import (
     warning_of_coarse_units,
@@ -69,6 +69,23 @@ def test_residuals_beyond_the_noise_are_warned_of(folder, scale, warned):
     assert told is not None and "residuals are 2.51 mm" in told and warned in told and "left out of [constants]" in told
     lost = Errors(off, off * torch.inf, torch.zeros(3, dtype=torch.bool), 0.01, 0.01)
     assert warning_of_residuals_above_noise(config, lost) is None
+
+
+def test_learned_terms_are_advised_only_where_there_are_none(folder):
+    """Name another network where the fit has one already."""
+    off = torch.full((3,), 9e-3)
+    errors = Errors(off, off, torch.ones(3, dtype=torch.bool), 0.01, 0.01)
+    terms = {"law": {"kind": "energy", "network": "ConvexEnergy"}}
+    plain, learned = (Config.model_validate(tables(folder, **more)) for more in ({}, {"terms": terms}))
+    assert warning_of_residuals_above_noise(plain, errors).endswith("or learned [terms]")
+    assert warning_of_residuals_above_noise(learned, errors).endswith("or another network in [terms]")
+
+
+def test_errors_say_that_they_are_of_coordinates():
+    """A distance is up to the root of three times as large, and warnings print distances beside the error."""
+    off = torch.full((3,), 9e-3)
+    errors = Errors(off, off, torch.ones(3, dtype=torch.bool), 0.01, 0.01)
+    assert beside_references(errors, {}) == "9.00 mm a coordinate"
 
 
 def test_times_in_milliseconds_are_warned_of(folder):

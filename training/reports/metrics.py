@@ -105,9 +105,9 @@ def baselines(recordings: Recordings, system: System, measured: Recordings | Non
 
 
 def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:
-    """Return a text with the error of a fit and, in brackets, those of the baselines [mm]."""
+    """Return a text with the error of a fit by coordinate and, in brackets, those of the baselines [mm]."""
     others = "; ".join(f"of {in_words(name)} {1e3 * e.mean:.2f} mm" for name, e in references.items())
-    return f"{1e3 * errors.mean:.2f} mm" + (f" ({others})" if others else "")
+    return f"{1e3 * errors.mean:.2f} mm a coordinate" + (f" ({others})" if others else "")
 
 
 def in_words(name: str) -> str:

@@ -48,9 +48,9 @@ def warnings_of_poor_fit(
     size, off = _size(predicted.drawn[:, 0]), _distance(predicted, measured)
     if size > 0 and off > FAR_MARKER * size:
         warnings.append(
-            f"markers are {1e3 * off:.3g} mm from their predictions (rms), {off / size:.0%} of the robot's "
-            "size: this is no fit, and the error bars say nothing; look at the order of the markers, their points, "
-            "axes and units, and at how recordings start"
+            f"markers are {1e3 * off:.3g} mm from their predictions (rms of distances), {off / size:.0%} of the "
+            "robot's size: this is no fit, and the error bars say nothing; look at the order of the markers, their "
+            "points, axes and units, and at how recordings start"
         )
     for name, reference in references.items():
         if not errors.mean < reference.mean:
@@ -66,13 +66,13 @@ def warning_of_residuals_above_noise(config: Config, errors: Errors) -> str | No
     noise, off = config.loss.scale, NORMAL * errors.mean
     if not MOST_NOISE * noise < off < math.inf:
         return None
+    more = "Try more constants" + (", or another network in [terms]" if config.terms else ", or learned [terms]")
     given = "" if "scale" in config.loss.model_fields_set else ", the default: say what it is"
     return (
         f"residuals are {1e3 * off:.3g} mm, {off / noise:.2g} times the noise of the markers (loss.scale = "
         f"{noise:g} m{given}): the robot does not do what was recorded, and what is fitted bends to make up for it, by "
         "more than the error bars say. A constant that is a wrong guess may be left out of [constants]; the model may "
-        "lack something (damping, friction, a load, a delay of the drives); or starts are off. Try more constants, or "
-        "learned [terms]"
+        f"lack something (damping, friction, a load, a delay of the drives); or starts are off. {more}"
     )
 
 
