@@ -5,7 +5,7 @@ import torch
 
 from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, Material, rollout, straight
-from torchdismech.errors import FailureWarning, warn
+from torchdismech.errors import FailureWarning, Status, warn
 
 
 def warned() -> None:
@@ -38,3 +38,8 @@ def test_a_warning_names_the_line_that_called_the_library():
         rollout(model, start, ImplicitEuler(1e-2), 2)
     assert lines_warned_of(made) == {(__file__, "model = builder.finalize(compile=False)")}
     assert lines_warned_of(failed) == {(__file__, "rollout(model, start, ImplicitEuler(1e-2), 2)")}
+
+
+def test_explanations_advise_more_substeps_where_some_are_set():
+    """A run with `max_substeps` read that it should set it."""
+    assert "set max_substeps or raise it" in Status.MAX_ITERATIONS.explanation
