@@ -31,6 +31,7 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.delassus import EXACT, Delassus
+from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
 from torchdismech.solve.search import Iterate
@@ -40,9 +41,9 @@ __all__ = ["ActiveSetStep", "active_set_step", "stiffened", "touching_step"]
 FEWEST_CONTACTS = 8  # of a robot: with fewer, W costs less than a second factor
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
 MULTIPLIERS = 4  # solves of an augmented system, each of which leaves some 1e-6 of gaps and slides
-# Of friction: how far it may be off its law before it is put on it; the search judges the residual that this leaves.
-# Stiffness times the rounding of gaps is 1e-8 of the loads of a thin sheet.
-SETTLED = 1e-6
+# Of friction: how far it may be off its law before it is put on it. Stiffness times the rounding of gaps is 1e-8 of the
+# loads of a thin sheet. Where this leaves a residual above the tolerance, up to so many rounds more are tried.
+SETTLED, FURTHER_ROUNDS = 1e-6, 8
 # largest share mu p_n / |t - k u| of a contact that slides: nearer to 1 its slide is no more than rounding
 ALMOST_ONE = 1 - 1e-12
 # of A's diagonal, for the stiffness k: how much a slide counts beside a load in telling sticking from sliding
@@ -76,7 +77,13 @@ class ActiveSetStep:
 
 
 def active_set_step(
-    equations: StepEquations, at: Iterate, delassus: Delassus, free: Tensor, rows: Tensor, descends: bool = False
+    equations: StepEquations,
+    at: Iterate,
+    delassus: Delassus,
+    free: Tensor,
+    tolerance: Tensor,
+    rows: Tensor,
+    descends: bool = False,
 ) -> ActiveSetStep:
     """Return an iterate's step and loads by the active set, beginning with the contacts that bear loads.
 
@@ -85,6 +92,7 @@ def active_set_step(
     at : the iterate, its residual with the present loads in it.
     delassus : of the iterate; its contacts and their Jacobian are used, not the operator.
     free : (B, n_free) the step without loads.
+    tolerance : (B,) norm of the residual that counts as solved.
     rows : (B,) robots to look at.
     descends : whether the step is to go down the potential; then matrices that are indefinite even with the active
         contacts are shifted until they are positive definite.
@@ -92,7 +100,7 @@ def active_set_step(
     constraints = delassus.constraints
     if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, at, delassus, descends)
+    search = _ActiveSet(equations, at, delassus, tolerance, descends)
     bears = constraints.load[:, 0] > 0
     # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
     closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
@@ -103,7 +111,7 @@ def active_set_step(
 
 
 def touching_step(
-    equations: StepEquations, at: Iterate, delassus: Delassus, rows: Tensor, descends: bool = False
+    equations: StepEquations, at: Iterate, delassus: Delassus, tolerance: Tensor, rows: Tensor, descends: bool = False
 ) -> ActiveSetStep:
     """Return an iterate's step and loads by the active set, beginning with all contacts that touch.
 
@@ -114,7 +122,7 @@ def touching_step(
     constraints = delassus.constraints
     if not _uses_active_sets(equations, constraints):
         return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, at, delassus, descends)
+    search = _ActiveSet(equations, at, delassus, tolerance, descends)
     touches = delassus.contacts.gap <= constraints.tolerance[constraints.robot]
     closed = touches & search.moves & rows[constraints.robot]
     return search.solve(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
@@ -151,12 +159,14 @@ class _ActiveSet:
     before : (S, 3) the loads before.
     unloaded : (B, n_free) the residual without these loads.
     weight : (n_free,) of the residual's norm.
+    tolerance : (B,) norm of the residual that counts as solved.
     stiffness : (S, 1) [N/m] that keeps gaps and slides at zero, s in the formulas above.
     slide_stiffness : (S, 1) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
 
-    def __init__(self, equations: StepEquations, at: Iterate, delassus: Delassus, descends: bool):
-        self.equations, self.at, self.delassus, self.descends = equations, at, delassus, descends
+    def __init__(self, equations: StepEquations, at: Iterate, delassus: Delassus, tolerance: Tensor, descends: bool):
+        self.equations, self.at, self.delassus = equations, at, delassus
+        self.tolerance, self.descends = tolerance, descends
         constraints, jacobian = delassus.constraints, delassus.jacobian
         self.constraints, self.jacobian = constraints, jacobian
         model, self.solver = equations.model, equations.solver()
@@ -187,7 +197,7 @@ class _ActiveSet:
         ----------
         closed : (S,) contacts to begin with.
         """
-        robot, solved = self.constraints.robot, torch.zeros_like(rows)
+        robot, solved, further = self.constraints.robot, torch.zeros_like(rows), torch.zeros_like(rows, dtype=torch.int)
         steps, loads = torch.zeros_like(self.at.x), torch.zeros_like(self.before)
         slack = EXACT * self.constraints.tolerance[robot]
         load = torch.where(closed.unsqueeze(1), self.before, 0.0)
@@ -211,10 +221,16 @@ class _ActiveSet:
             solved_now = rows & ok & ~changes & ~self.constraints.any(wrong)
             steps = torch.where(solved_now[:, None], step, steps)
             loads = torch.where(solved_now[robot].unsqueeze(1), load_by_law, loads)
-            solved, rows = solved | solved_now, rows & ok & changes
+            solved, inexact = solved | solved_now, solved_now & (self._left(load - load_by_law) > self.tolerance)
+            further = further + inexact
+            rows = rows & ok & (changes | (inexact & (further < FURTHER_ROUNDS)))
             closed = (closed & ~pulls) | (closes & rows[robot])
             load = torch.where(closed.unsqueeze(1), load, 0.0)
         return ActiveSetStep(solved, steps, loads)
+
+    def _left(self, off: Tensor) -> Tensor:
+        """Return the norm (B,) of the residual that is left where loads are changed by (S, 3)."""
+        return weighted_norms(self.delassus.forces_of(off), self.weight)
 
     def _load_by_law(self, load: Tensor, slide: Tensor, fixed: Tensor) -> Tensor:
         """Return the loads (S, 3) with friction that obeys its law.

@@ -88,7 +88,9 @@ class ConstrainedSearch(RootSearch):
         delassus = Delassus(self.equations, constraints, q, factor, active)
         # without loads: the residual contains the present ones
         free = factor.solve(-(at.residual + delassus.forces_of(before)))
-        by_active_set = active_set_step(self.equations, at, delassus, free, active & factor.ok, self.descends)
+        by_active_set = active_set_step(
+            self.equations, at, delassus, free, self.tolerance, active & factor.ok, self.descends
+        )
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
         if bool((lost := delassus.rows & factor.ok & ~solved).any()):
@@ -117,7 +119,7 @@ class ConstrainedSearch(RootSearch):
         lost : (B,) these robots.
         """
         near = delassus.violation(self.equations.full(at.x), lost) <= self.constraints.tolerance
-        return touching_step(self.equations, at, delassus, lost & near, self.descends)
+        return touching_step(self.equations, at, delassus, self.tolerance, lost & near, self.descends)
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
         """Return the factor of the iterate's matrix, changed in steps until it is positive definite.
