@@ -17,7 +17,7 @@ from torchdismech.elastic.inelastic import FOREVER
 from torchdismech.errors import InputError
 from torchdismech.integrate.prescribed import PrescribedMotion
 from torchdismech.integrate.scheme import Scheme
-from torchdismech.integrate.search.first_iterate import first_iterate
+from torchdismech.integrate.search.first_iterate import first_iterate, smooth_change
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains, Mechanics, StepStart
 from torchdismech.robot.slides import SlidingEntries
@@ -59,6 +59,7 @@ class StepEquations:
     Attributes
     ----------
     descending : whether Newton's method is to descend the potential; see `descended`.
+    smooth_change : largest relative change of the velocity in a step that counts as smooth motion; see `first_iterate`.
     """
 
     def __init__(
@@ -78,6 +79,8 @@ class StepEquations:
         self.dt = dt if isinstance(dt, Tensor) else torch.full((), dt, dtype=model.dtype, device=model.device)
         self.constraints, self.descending = constraints, False
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
+        # found here, as torch.compile takes no arrays of NumPy, which triangles are
+        self.smooth_change = smooth_change(model, scheme)
         self._load: Tensor | None = None
         # its derivative by q, and its part that is known before the step
         self._acceleration: tuple[Tensor, Tensor | float] | None = None

@@ -29,7 +29,7 @@ class Scheme:
     position : forces are evaluated at q_n + position * d.
     time : forces are evaluated at the time t_n + time * dt.
     damps_strongly : whether the rule damps fast motion so strongly that first iterates may count on it, as implicit
-        Euler does; see `search.first_iterate`.
+        Euler does; see `search.first_iterate.smooth_change`.
     order : order of accuracy in dt.
     """
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from torchdismech.integrate.scheme import Scheme
+from torchdismech.model import Model
+
 if TYPE_CHECKING:
     from torchdismech.integrate.equations import StepEquations
 
-__all__ = ["first_iterate"]
+__all__ = ["first_iterate", "smooth_change"]
 
 # Change of the velocity in a step, relative to it, up to which first iterates count on acceleration. Beyond, it tells
 # nothing of the next step: at 0.1 a plate that folds takes up to 12 iterations instead of 5, at 0.6 a helix that is let
@@ -20,6 +23,11 @@ SMOOTH = 0.06
 # By schemes that damp, rods do not snap like that: swinging ones take 2.0 iterations instead of 2.2 in steps of 10 ms,
 # and a helix that is let go no more than with a smaller limit.
 SMOOTH_RODS = 0.2
+
+
+def smooth_change(model: Model, scheme: Scheme) -> float:
+    """Return the largest relative change of the velocity in a step that counts as smooth motion."""
+    return SMOOTH_RODS if scheme.damps_strongly and not len(model.triangles) else SMOOTH
 
 
 def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
@@ -51,6 +59,5 @@ def _gained_velocity(equations: StepEquations) -> Tensor | float:
     change, nodes = equations.dt * state.acceleration, 3 * model.body.n_nodes
     size = change[:, :nodes].abs().amax(1, keepdim=True)
     speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-    smooth = SMOOTH_RODS if equations.scheme.damps_strongly and not len(model.triangles) else SMOOTH
     # the whole change would suit implicit Euler, but goes too far where a load ends: 7 iterations instead of 3
-    return torch.where(size <= smooth * speed, 0.5 * change, 0.0)
+    return torch.where(size <= equations.smooth_change * speed, 0.5 * change, 0.0)
