@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from torchdismech.contact.pairs import broad_phase, columns
 from torchdismech.contact.pairs.broad_phase import overlapping
+from torchdismech.errors import InputError
 from torchdismech.native import function_of
 
 # Pairs come out of comparisons of the given numbers: every test asks for exact equality.
@@ -295,6 +296,17 @@ def test_runs_repeat_exactly():
     low, high = (corner.float() for corner in cloud(4, 4, 100, spacing=0.7))
     assert_same(overlapping(low, high), overlapping(low.clone(), high.clone()))
     assert_same(overlapping(low, high), compared_all(low, high))
+
+
+def test_boxes_inside_out_are_refused():
+    """Refuse boxes with low > high, which a tolerance that was set below zero in place would make."""
+    low, high = cloud(0, 2, 5)
+    with pytest.raises(InputError, match="robot 0: box 0 about its parts"):
+        overlapping(low, low - 1.0)
+    other_high = high.clone()
+    other_high[1, 3] = low[1, 3] - 1.0
+    with pytest.raises(InputError, match="robot 1: box 8 about its parts"):
+        overlapping(low, high, low, other_high)
 
 
 @pytest.mark.gpu

@@ -22,12 +22,13 @@ struct Set {
   int64_t count;
 };
 
-// The extent of a robot's boxes on each axis, the sums of their widths, and whether they are finite.
+// The extent of a robot's boxes on each axis, the sums of their widths, and whether they are valid.
 struct Extent {
   double low[3] = {INFINITY, INFINITY, INFINITY}, high[3] = {-INFINITY, -INFINITY, -INFINITY};
   double widths[3] = {0, 0, 0};
   double least_high[3] = {INFINITY, INFINITY, INFINITY}, most_low[3] = {-INFINITY, -INFINITY, -INFINITY};
   double nothing = 0;  // NaN where a number is not finite
+  bool inside_out = false;
 
   void add(const Set& set, int64_t robot) {
     const double *lower = set.low + 3 * set.count * robot, *upper = set.high + 3 * set.count * robot;
@@ -38,6 +39,7 @@ struct Extent {
         high[a] = h > high[a] ? h : high[a], least_high[a] = h < least_high[a] ? h : least_high[a];
         widths[a] += h - l;
         nothing += l * 0 + h * 0;
+        inside_out |= l > h;
       }
   }
 
@@ -190,8 +192,8 @@ extern "C" {
 
 // Write robot, first and second, (3, room), of the pairs of boxes that overlap, sorted; but for those whose keys
 // first * others + second are among the increasing `excluded`. Without `other_low` pairs are of two boxes of the first
-// set, and `others` are as many as these. Return how many pairs there are, which may be more than there is room for.
-// A robot with a number that is not finite has no pairs.
+// set, and `others` are as many as these. Return how many pairs there are, which may be more than there is room for;
+// -1 for a box that is inside out. A robot with a number that is not finite has no pairs.
 int64_t overlapping_boxes(int64_t robots, int64_t own, const double* low, const double* high, int64_t others,
                           const double* other_low, const double* other_high, const int64_t* excluded,
                           int64_t count_excluded, int64_t room, int64_t* found) {
@@ -204,6 +206,7 @@ int64_t overlapping_boxes(int64_t robots, int64_t own, const double* low, const 
     extent.add(set, robot);
     if (!is_one) extent.add(second, robot);
     if (!extent.finite()) continue;
+    if (extent.inside_out) return -1;
     const Columns columns(extent, is_one ? own : own + others);
     if (is_one)
       search.within(set, robot, columns);

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.pairs.columns import keys_of_pairs
+from torchdismech.errors import InputError
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import address, function_of, taping
 from torchdismech.native.taping import NumbersRead
@@ -45,6 +46,10 @@ def overlapping(
     Returns
     -------
     robot, first, second : (K,) int64, sorted by robot, then first, then second. first < second within one set.
+
+    Raises
+    ------
+    InputError : for a box with low > high, as where a tolerance was set below zero in place.
     """
     robots, count = low.shape[:2]
     other_count = count if other_low is None else other_low.shape[1]
@@ -57,7 +62,7 @@ def overlapping(
 
 
 def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded: Tensor | None) -> Overlaps | None:
-    """Return the pairs by compiled code; None where torch has to find them."""
+    """Return the pairs by compiled code; None where torch has to find them, or to say which box is inside out."""
     tensors = boxes if excluded is None else [*boxes, excluded]
     function = function_of("overlapping_boxes") if compiled_code_accepts(*tensors) and not traced() else None
     if function is None:
@@ -77,18 +82,26 @@ def _compiled(boxes: list[Tensor], first_count: int, other_count: int, excluded:
         count = function(
             robots, first_count, low, high, other_count, other_low, other_high, *excluded_keys, room, numbers.data_ptr()
         )
+    if count < 0:
+        return None
     robot, first, second = numbers[:, :count].unbind()
     return robot, first, second
 
 
 def _by_torch(boxes: list[Tensor], count: int, other_count: int, excluded: Tensor | None) -> Overlaps:
-    """Return the pairs by operations of torch."""
+    """Return the pairs by operations of torch; refuse boxes that are inside out."""
     within = len(boxes) == 2
     # both sets as one tensor, in float64 (an exact copy) and with components first, which is faster
     low, high = (torch.cat(boxes[k::2], 1).double().movedim(2, 0).contiguous() for k in (0, 1))
     rows = _finite_rows(low, high)
     if len(rows) < low.shape[1]:
         low, high = low[:, rows], high[:, rows]
+    if bool((low > high).any()):
+        axis, at, box = (low > high).nonzero()[0].tolist()
+        raise InputError(
+            f"robot {int(rows[at])}: box {box} about its parts that may touch each other: expected low <= high, got "
+            f"{float(low[axis, at, box]):g} and {float(high[axis, at, box]):g} m; is a tolerance of contact below zero?"
+        )
     key = keys_of_pairs(low, high, count, within) if len(rows) else rows
     if excluded is not None and len(excluded):
         pair = key % (count * other_count)
