@@ -260,7 +260,9 @@ def mid_edge(e1: Vec3, e2: Vec3, psi: list[Tensor], starts: list[Vec3], anchors:
     e = [-(e1 + e2), e1, e2]
     sides = [_side(e[k], -e[k - 1]) for k in range(3)]
     frames = [EdgeFrame.of(e[k], starts[k], anchors[k]) for k in range(3)]
-    normals = [frame.directors(angle)[0] for frame, angle in zip(frames, psi, strict=True)]
+    normals = [
+        f.d1.times(torch.cos(angle)) + f.d2.times(torch.sin(angle)) for f, angle in zip(frames, psi, strict=True)
+    ]
     # outward is -c: N = cos(rho) n + sin(rho) (t x n) and t x n = -c
     a, b, c = (-normal.dot(side.c) / normal.dot(side.n) for normal, side in zip(normals, sides, strict=True))
     return MidEdge((a, b, c), sides, frames)
