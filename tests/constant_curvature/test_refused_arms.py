@@ -55,6 +55,7 @@ def test_states_begin_where_lists_say():
 
 
 BALL = Obstacle(Sphere((0.0, 0.0, -0.6), 0.05), Complementarity(), Friction(0.5), name="ball")
+FAR_BALL = Obstacle(Sphere((0.0, 0.0, -9.0), 0.05), Complementarity(method="gauss_seidel"), Friction(0.5), name="far")
 
 
 REFUSED = {
@@ -94,13 +95,16 @@ REFUSED = {
         "directions: expected a whole number from 4 up, got '8'",
     ),
     "directions of sweeps": (
-        lambda: run(
-            paper_arm([Obstacle(BALL.shape, Complementarity(method="gauss_seidel"))]),
-            1,
-            q=torch.full((9,), 0.05).double(),
-            directions=16,
-        ),
-        "gauss_seidel works on the second-order cone without a pyramid, so it takes no directions",
+        lambda: run(paper_arm([FAR_BALL]), 1, directions=16),
+        "directions, or a pyramid as cone: gauss_seidel, the method of an obstacle's response, has none",
+    ),
+    "a pyramid of sweeps": (
+        lambda: run(paper_arm([FAR_BALL]), 1, cone="pyramid"),
+        "directions, or a pyramid as cone: gauss_seidel, the method of an obstacle's response, has none",
+    ),
+    "the base of no robots": (
+        lambda: paper_arm(base=torch.zeros(0, 3).double()),
+        r"base: expected numbers of at least one robot, got shape \(0, 3\)",
     ),
     "text for a solver": (
         lambda: ArmIntegrator(DT, solver="lcp"),

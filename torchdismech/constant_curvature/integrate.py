@@ -278,6 +278,12 @@ class ArmIntegrator:
         refuse_trained_out_of_bounds(model)
         if len(model.obstacles) and model.dtype != torch.float64:
             raise InputError(f"contact of an arm needs an arm in torch.float64, got {model.dtype}; take arm.double()")
+        sweeps = any(obstacle.law.response.method == "gauss_seidel" for obstacle in model.obstacles)
+        if sweeps and self.directions is not None:  # None unless they are given, or those of a pyramid
+            raise InputError(
+                "directions, or a pyramid as cone: gauss_seidel, the method of an obstacle's response, has none; leave "
+                "them out or set Complementarity(method=) otherwise"
+            )
         if self.scheme != "implicit" and model.chambers != 3:
             raise InputError(
                 f"scheme {self.scheme}: the mass matrix of sections with {model.chambers} chambers is singular, "

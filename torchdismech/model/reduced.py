@@ -15,7 +15,7 @@ from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import initial_motion
 from torchdismech.robot.materials import positive
 from torchdismech.robot.state import BatchState, Control
-from torchdismech.values import Given, Place, numbers, places_by_batch_size
+from torchdismech.values import Given, Place, numbers, places_by_batch_size, refuse_no_robots
 
 __all__ = ["ReducedModel", "report_failures", "values_of", "vector_of"]
 
@@ -176,6 +176,7 @@ def values_of(value: Given, name: str, count: int, above_zero: bool = False, fro
     A tensor or array (1,) counts as a number, a list of one does not.
     """
     tensor = numbers(value, name)
+    refuse_no_robots(tensor, name)
     shape = tuple(tensor.shape)
     number = shape == () or (shape == (1,) and not isinstance(value, Sequence))
     if not (number or shape == (count,) or (len(shape) == 2 and shape[1] in (1, count))):
