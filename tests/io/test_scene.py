@@ -141,6 +141,14 @@ def test_overrides_of_what_is_not_there_are_refused(load, key, problem):
         load(MASSES, overrides={key: 0.3})
 
 
+def test_overrides_of_none_leave_a_key_out(load):
+    """Take friction at rest away from a scene, which constraints do not have."""
+    floor = "[floor]\nstiffness = 10.0\nheight = -1.0\nfriction = 0.3\nstatic_friction = 0.5\n"
+    changed = {"floor.static_friction": None, "floor.stiffness": None, "floor.response": "complementarity"}
+    document = load(ROBOT + ROD + CLAMP + GRAVITY + SIMULATION + floor, overrides=changed).document
+    assert document.floor.static_friction is None and document.floor.friction == 0.3
+
+
 def test_overrides_are_numbers_and_lists_of_any_kind(load):
     """Take numbers and arrays of NumPy and torch as those of TOML; refuse what is none, and lost gradients."""
     values = {"rod.youngs": np.float32(2e6), "batch.size": np.int64(3), "environment.gravity": torch.ones(3)}

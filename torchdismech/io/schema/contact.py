@@ -111,7 +111,8 @@ class Law(Table):
         if self.static_friction is None and "release" in self.model_fields_set:
             raise ValueError("release belongs to static_friction, which is not given")
         for name, why_not in OF_FRICTION.items():
-            given = name in self.model_fields_set and getattr(self, name) is not False
+            value = getattr(self, name, None)  # tables of self-contact have not all of the keys
+            given = name in self.model_fields_set and value is not None and value is not False
             if given and self.response == "complementarity":
                 raise ValueError(f'{name}: response = "complementarity" {why_not}: remove the key')
             if given and self.friction is None:
