@@ -96,10 +96,6 @@ MALFORMED = {
         scene_text(rod=rod(stiffness="{GJ = 1.0}", poisson="0.3")),
         "rod: poisson does nothing beside GJ in stiffness",
     ),
-    "poisson of a planar robot": (
-        scene_text(robot="planar = true\nnodes = [[0, 0, 0], [1, 0, 0]]\nrod_edges = [[0, 1]]", rod=rod(poisson="0.3")),
-        "rod: poisson: the robot is planar, and its rods do not twist",
-    ),
     "youngs of text": (scene_text(rod=rod(youngs='"soft"')), "rod.youngs: expected a number", "got 'soft'"),
     "youngs true": (scene_text(rod=rod(youngs="true")), "rod.youngs: expected a number", "got True"),
     "youngs nan": (scene_text(rod=rod(youngs="nan")), "rod.youngs: expected", "got nan"),

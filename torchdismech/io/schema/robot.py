@@ -184,7 +184,7 @@ class Rod(Part):
         return self
 
     def problem_of_moduli(self, planar: bool, turned: bool) -> str | None:
-        """Return what is wrong with moduli and stiffness: a missing key, or one without effect; None if nothing is.
+        """Return what is wrong with youngs and stiffness: a missing key, or one without effect; None if nothing is.
 
         Parameters
         ----------
@@ -196,8 +196,6 @@ class Rod(Part):
             if not acts and getattr(self.stiffness, name) is not None:
                 does = "do not twist" if name == "GJ" else "bend with EI1 there"
                 return f"stiffness.{name}: the robot is planar, and its rods {does}: leave it out"
-        if planar and "poisson" in self.model_fields_set:
-            return "poisson: the robot is planar, and its rods do not twist, which alone depends on it: leave it out"
         names = [name for name, acts in acting.items() if acts]
         every = f"all of {', '.join(names)} in stiffness" + ", as the robot is planar" * planar
         return _problem_of_youngs(self.youngs, self.stiffness, names, every)
