@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -30,7 +30,7 @@ DARK = (40, 40, 40)
 def save_movie(
     scenery: Scenery,
     path: str | Path,
-    fps: int = 30,
+    fps: float = 30,
     size: tuple[int, int] = (960, 720),
     azimuth: float | None = None,
     elevation: float | None = None,
@@ -151,18 +151,21 @@ def _font_for(pen: Any, text: str, size: int, room: int) -> tuple[int, Any]:
     return size, font
 
 
-def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
+def _writer(path: Path, fps: float, size: tuple[int, int]) -> Any:
     """Return the function that writes files of the path's format; refuse sizes and rates that it does not have."""
     writers = {".mp4": _write_mp4, ".gif": _write_gif}
     ending = path.suffix.lower()
     if ending not in writers:
         raise InputError(f"--out {path}: expected a name that ends in .mp4 or .gif")
     refuse_no_place(path)
-    sides = [side for side in size if isinstance(side, int)] if isinstance(size, Sequence) else []
-    if len(sides) != 2 or any(side % 2 or not 16 <= side <= 8192 for side in sides):
+    sides = list(size) if isinstance(size, Sequence | np.ndarray) else []
+    whole = len(sides) == 2 and all(isinstance(side, int | np.integer) for side in sides)
+    if not whole or any(side % 2 or not 16 <= side <= 8192 for side in sides):
         raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, as in (960, 720), got {size!r}")
-    if whole_number(fps, "--fps") > FASTEST_GIF and ending == ".gif":
-        raise InputError(f"--fps: expected 1 to {FASTEST_GIF}, got {fps}")
+    expected = f"1 to {FASTEST_GIF}" if ending == ".gif" else "a number from 1 up"
+    rate = real_number(fps, "--fps", expected)
+    if not 1 <= rate < math.inf or (ending == ".gif" and rate > FASTEST_GIF):
+        raise InputError(f"--fps: expected {expected}, got {fps}")
     try:
         import PIL  # noqa: F401
 
@@ -180,7 +183,7 @@ def _writer(path: Path, fps: int, size: tuple[int, int]) -> Any:
     return writers[ending]
 
 
-def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
+def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: float, size: tuple[int, int]) -> None:
     import imageio_ffmpeg
 
     stream = imageio_ffmpeg.write_frames(
@@ -194,7 +197,7 @@ def _write_mp4(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[i
         stream.close()
 
 
-def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[int, int]) -> None:
+def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: float, size: tuple[int, int]) -> None:
     from PIL import Image
 
     # Colours are chosen to be far apart, not to cover most pixels: else thin rods would lose theirs.
@@ -203,7 +206,7 @@ def _write_gif(path: Path, frames: Iterable[np.ndarray], fps: int, size: tuple[i
     images[0].save(path, save_all=True, append_images=images[1:], duration=_durations(len(images), fps), loop=0)
 
 
-def _durations(count: int, fps: int) -> list[int]:
+def _durations(count: int, fps: float) -> list[int]:
     """Return how long each frame of a .gif is shown [ms].
 
     A .gif counts hundredths of a second: frames may differ by one of these, so that all together take count / fps.
