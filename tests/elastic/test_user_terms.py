@@ -420,15 +420,23 @@ def test_stiffnesses_below_zero_are_refused():
         (lambda: Sum({"a": Maxwell({"k": 1.0}, 1.0)}), "Sum: expected energies by name, such as .*, got {'a': Maxwell"),
         (lambda: Sum({"a.b": LinearElastic({"k": 1.0})}), "Sum: no energy can have this name: .*a.b"),
         (lambda: LinearElastic({"k": 1.0}, {"whole": (0, 1)}), "LinearElastic: parts: whole: .* 0 to 0, got .0, 1."),
+        (lambda: LinearElastic({"k": 1.0}, {"whole": 0}), "LinearElastic: parts: whole: .* 0 to 0, got 0"),
+        (lambda: Plate(1.0, math.nan), "Plate.poisson: expected a number between -1 and 1, got nan"),
         (lambda: LinearElastic({"k": torch.ones(2, 1, 1)}), r"LinearElastic.k: .* or \(B, S\), got \(2, 1, 1\)"),
         (lambda: Plastic({"k": 1.0}, 1.0, together=5), "Plastic: together: expected a list of names, got 5"),
     ],
-    ids=["no energies", "a list", "a law", "a name", "a part", "a constant", "a group"],
+    ids=["no energies", "a list", "a law", "a name", "a part", "a part alone", "a ratio", "a constant", "a group"],
 )
 def test_energies_that_cannot_be(make, said):
     """Refuse them by name when they are made; they ended in errors of Python and torch, some as late as in a report."""
     with pytest.raises(InputError, match=f"^{said}"):
         make()
+
+
+def test_sums_of_modules_by_name():
+    """Take the energies of a dictionary of torch's."""
+    total = Sum(torch.nn.ModuleDict({"first": LinearElastic({"k": 1.0}), "second": LinearElastic({"k": 2.0})}))
+    assert total.density((torch.ones(1, 1),)).item() == 1.5
 
 
 def test_constants_are_copies():

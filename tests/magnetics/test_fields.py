@@ -219,5 +219,7 @@ def test_modules_that_take_positions_alone():
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(2e-3), Material(1e6, 1000.0))
     builder.add_force(magnetics.Magnetic((1e4, 0, 0), torch.nn.Linear(3, 3)))
-    with pytest.raises(InputError, match=r"magnetic field: Linear cannot be called with positions .* takes both$"):
+    with pytest.raises(
+        InputError, match=r"magnetic field: Linear raised TypeError, called with positions .* has to take: "
+    ):
         builder.finalize(compile=False).initial_state()

@@ -114,7 +114,7 @@ class LinearElastic(Energy):
         for name, value in stiffness.items():
             add_stiffness(self, name, value)
         for part, indices in self.part_indices.items():
-            if not {*indices} <= {*range(len(self.names))}:
+            if not isinstance(indices, Iterable) or not {*indices} <= {*range(len(self.names))}:
                 last = len(self.names) - 1
                 raise InputError(f"LinearElastic: parts: {part}: expected indices from 0 to {last}, got {indices}")
 
@@ -156,7 +156,7 @@ class Sum(Energy):
 
     def __init__(self, energies: Mapping[str, Energy]):
         super().__init__()
-        named = isinstance(energies, Mapping) and energies
+        named = isinstance(energies, Mapping | nn.ModuleDict) and len(energies)
         if not named or not all(isinstance(energy, Energy) for energy in energies.values()):
             raise InputError(f"Sum: expected energies by name, such as {{'own': law, ..}}, got {shown(energies)}")
         try:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.elastic.energy import Energy, Strain, add_constant, add_stiffness, batch_last
 from torchdismech.elastic.stencil import Derivatives, Natural, Stencil, anchors, edge_variables, mapped
+from torchdismech.errors import InputError
 from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.materials import Number
@@ -201,6 +202,8 @@ class Plate(Energy):
         super().__init__()
         add_stiffness(self, "stiffness", stiffness)
         ratio = add_constant(self, "poisson", poisson)
+        if bool(ratio.isnan().any()):
+            raise InputError(f"{type(self).__name__}.poisson: expected a number between -1 and 1, got nan")
         refuse_out_of_bounds(f"{type(self).__name__}.poisson", (self, "poisson"), ratio, {})
 
     def density(self, strain: Strain) -> Tensor:

@@ -85,8 +85,8 @@ class Learned(Field):
             field = self.module(position, time)
         except TypeError as error:
             raise InputError(
-                f"magnetic field: {type(self.module).__name__} cannot be called with positions (B, E, 3) and times "
-                f"(B,): {error}; write a module whose forward(position, time) takes both"
+                f"magnetic field: {type(self.module).__name__} raised TypeError, called with positions (B, E, 3) and "
+                f"times (B,), which its forward(position, time) has to take: {error}"
             ) from error
         if field.shape != position.shape:
             raise InputError(
