@@ -229,6 +229,7 @@ def drawn(name, values):
         ),
         (lambda env: environment(observations=[contact]).reset(), r"observations\[0\]: .* got a function: .* call it"),
         (lambda env: environment(observations=[3]), r"Task.observations\[0\]: expected a function, got int"),
+        (lambda env: environment(observations=[None]), r"Task.observations\[0\]: expected a function, got NoneType"),
         (lambda env: environment(reward=None), "Task.reward: expected a function, got NoneType"),
         (lambda env: environment(observations=[node_positions([1.5])]).reset(), r"nodes: expected indices .* \[1.5\]"),
         (lambda env: environment(observations=[node_velocities([6])]).reset(), r"nodes: expected indices 0 to 5"),

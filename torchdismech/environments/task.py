@@ -65,10 +65,10 @@ class Task:
         refuse_one_alone("Task.observations", self.observations, "observations")
         if not self.actions or not self.observations:
             raise InputError("Task: needs at least one action and one observation")
+        optional = {name: getattr(self, name) for name in ("terminated", "start", "goal", "constants")}
         functions = {f"observations[{k}]": observe for k, observe in enumerate(self.observations)}
-        functions |= {name: getattr(self, name) for name in ("terminated", "start", "goal", "constants")}
-        given = {name: function for name, function in functions.items() if function is not None}
-        for name, function in {**given, "reward": self.reward}.items():
+        functions |= {name: function for name, function in optional.items() if function is not None}
+        for name, function in {**functions, "reward": self.reward}.items():
             if not callable(function):
                 raise InputError(f"Task.{name}: expected a function, got {type(function).__name__}")
 
