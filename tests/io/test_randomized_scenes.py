@@ -1,11 +1,10 @@
 """[batch.randomize]: numbers that are drawn for each robot."""
 
-import numpy as np
 import pytest
 import torch
 
 from tests.io.rod_scenes import CLAMP, GOOD, ROBOT, ROD, SIMULATION, run
-from torchdismech.io.scene.randomize import Numbers
+from torchdismech.io.scene.randomize import with_draws
 from torchdismech.io.scene.refusals import SceneError
 
 
@@ -123,14 +122,13 @@ def test_each_number_reaches_its_robot(load, name):
 def test_numbers_broadcast(load):
     """Return drawn numbers as (B, 1) and (B, 3), others as they are."""
     document = load(ALL_NUMBERS).document
-    numbers = Numbers(
-        document, {("rod", 0, "youngs"): np.array([1.0, 2.0]), ("environment", "gravity", 2): np.array([-1.0, -2.0])}
-    )
-    assert numbers.scalar(("rod", 0, "youngs")).tolist() == [[1], [2]]
-    assert numbers.scalar(("rod", 0, "density")) == document.rod[0].density
+    draws = {("rod", 0, "youngs"): torch.tensor([1.0, 2.0]), ("environment", "gravity", 2): torch.tensor([-1.0, -2.0])}
+    values = with_draws(document, draws)
+    assert values.rod[0].youngs.tolist() == [[1], [2]]
+    assert values.rod[0].density == document.rod[0].density
     x, y, _ = document.environment.gravity
-    assert numbers.vector(("environment", "gravity")).tolist() == [[x, y, -1], [x, y, -2]]
-    assert numbers.vector(("point_force", 0, "force")).tolist() == document.point_force[0].force
+    assert values.environment.gravity.tolist() == [[x, y, -1], [x, y, -2]]
+    assert values.point_force[0].force == document.point_force[0].force
 
 
 def test_loads_of_as_many_robots_as_places(load):

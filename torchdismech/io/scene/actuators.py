@@ -83,7 +83,7 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
 
 def _groups(scene: Scene) -> list[_Group]:
     """Return the groups of tables: tendons by what drives them and whether they have friction, then all chambers."""
-    document = scene.document
+    document = scene.values
     groups: dict[tuple[str, bool], _Group] = {}
     for k, table in enumerate(document.tendon):
         kind = ("tension" if table.by_tension else "pull", table.friction is not None)
@@ -95,9 +95,9 @@ def _groups(scene: Scene) -> list[_Group]:
 def _force(scene: Scene, group: _Group) -> RoutedForce:
     if group.kind == "chamber":
         routes = [[AtNodes(table.nodes, table.offset, table.frame)] for _, table in group.tables]
-        return Chambers(routes, _stacked(scene, group, "area"), _stacked(scene, group, "pressure"))
+        return Chambers(routes, _stacked(group, "area"), _stacked(group, "pressure"))
     names = [name for name in OF_TENDONS if any(getattr(table, name) is not None for _, table in group.tables)]
-    numbers = {name: _stacked(scene, group, name) for name in {*names, group.driven_by}}
+    numbers = {name: _stacked(group, name) for name in {*names, group.driven_by}}
     with naming(scene.path, (group.kind, group.tables[0][0])):
         return Tendons([_route(table) for _, table in group.tables], **numbers)
 
@@ -112,27 +112,27 @@ def _route(table: schema.Tendon) -> list[Route]:
     return [*route, OnEdges(table.edges, offset, table.at, table.frame)]
 
 
-def _stacked(scene: Scene, group: _Group, name: str) -> Tensor:
+def _stacked(group: _Group, name: str) -> Tensor:
     """Return the number `name` of all tables of a group, (T,), or (B, T) where it is drawn for any of them."""
-    tensors = [tensor_of(_number(scene, group, k, table, name), torch.float64) for k, table in group.tables]
+    tensors = [tensor_of(_number(table, name), torch.float64) for _, table in group.tables]
     robots = max(len(x) if x.dim() else 1 for x in tensors)
     columns = torch.cat([x.reshape(-1, 1).expand(robots, 1) for x in tensors], dim=1)
     return columns[0] if all(x.dim() == 0 for x in tensors) else columns
 
 
-def _number(scene: Scene, group: _Group, k: int, table: Any, name: str) -> float | Tensor:
+def _number(table: Any, name: str) -> float | Tensor:
     """Return the number `name` of a table, or (B, 1) where it is drawn; its default (mostly 0) where it is not given.
 
     The number that a file drives is one that is not given.
     """
-    given = getattr(table, name) is not None
-    return scene.numbers.scalar((group.kind, k, name)) if given else DEFAULTS.get(name, 0.0)
+    given = getattr(table, name)
+    return DEFAULTS.get(name, 0.0) if given is None else given
 
 
 def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
     """Return what drives one tendon or chamber of a group: a table over time, a number, or (B, 1)."""
     if table.over_time is None:
-        return _number(scene, group, k, table, group.driven_by)
+        return _number(table, group.driven_by)
     name, file = table.over_time
     return _table(scene, (group.kind, k, f"{name}_file"), name, file)
 

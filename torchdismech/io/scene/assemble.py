@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static, SteppingMethod
@@ -24,7 +23,7 @@ from torchdismech.io.scene.bodies import (
 from torchdismech.io.scene.contacts import add_contacts
 from torchdismech.io.scene.loads import external_forces
 from torchdismech.io.scene.magnetic import magnetic_forces
-from torchdismech.io.scene.refusals import Key, naming
+from torchdismech.io.scene.refusals import naming
 from torchdismech.model import Model
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def build_model(
     run_code : run the file that magnetic.python names; if False, the field is zero in its place.
     add : called with the builder at the end, to add what scenes cannot say, such as learned terms.
     """
-    document = scene.document
+    document = scene.values
     robot = document.robot
     builder = RobotBuilder(
         planar=robot.planar,
@@ -77,15 +76,14 @@ def build_model(
                 axes=clamp.axes,
                 twist=clamp.twist,
                 direction=clamp.direction,
-                along=_of_robots(scene, ("clamp", k, "along"), clamp.along),
-                normal=_of_robots(scene, ("clamp", k, "normal"), clamp.normal),
+                along=clamp.along,
+                normal=clamp.normal,
             )
-    for k, mass in enumerate(document.mass):
-        builder.add_mass(mass.nodes, scene.numbers.scalar(("mass", k, "add")))
+    for mass in document.mass:
+        builder.add_mass(mass.nodes, mass.add)
     for k, inertia in enumerate(document.inertia):
-        names = ("across",) if inertia.along is None else ("across", "along")
         with naming(scene.path, ("inertia", k)):
-            builder.add_inertia(inertia.edges, **{name: scene.numbers.scalar(("inertia", k, name)) for name in names})
+            builder.add_inertia(inertia.edges, inertia.across, inertia.along)
     for force in [*external_forces(scene), *actuators(scene)]:
         builder.add_force(force)
     for magnetic in magnetic_forces(scene, table_of_edges, table_of_triangles, run_code):
@@ -122,11 +120,3 @@ def build_integrator(scene: Scene) -> SteppingMethod:
     if simulation.integrator == "bdf2":
         return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
-
-
-def _of_robots(scene: Scene, key: Key, vector: list[float] | None) -> list[float] | Tensor | None:
-    """Return a vector as it is given, or (B, 3), one for each robot, where it is drawn."""
-    if vector is None:
-        return None
-    drawn = scene.numbers.vector(key)
-    return vector if drawn.dim() == 1 else drawn

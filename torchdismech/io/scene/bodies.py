@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +12,12 @@ from torchdismech.builder import RobotBuilder
 from torchdismech.builder.nodes import nodes_in_box
 from torchdismech.builder.shells import USUAL_MEMBRANE
 from torchdismech.elastic import Dahl, Inelastic, LinearElastic, Maxwell, MooneyRivlin, NeoHookean, Plastic
-from torchdismech.io.scene.contacts import contact_radius
 from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import Key, SceneError, naming
 from torchdismech.io.schema import robot as schema_robot
 from torchdismech.io.schema.robot import Box
 from torchdismech.io.tables import read_rows
-from torchdismech.robot.materials import Circle, Material, Number, Rectangle
+from torchdismech.robot.materials import Circle, Material, Rectangle
 from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
@@ -53,19 +52,18 @@ def add_rods(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> None:
     directors, start = _directors(scene, table_of), 0
     for k, run in _runs(edges, table_of):
         used, inverse = np.unique(run, return_inverse=True)
-        section, material, stiffness = _rod_constants(scene, k)
-        natural, named = scene.document.rod[k].natural, scene.document.rod[k].directors_file is not None
+        rod = scene.values.rod[k]
         with naming(scene.path, ("rod", k)):
             builder.add_rods(
                 nodes[used],
                 inverse.reshape(-1, 2),
-                section,
-                material,
-                natural,
-                stiffness,
-                directors=directors[start : start + len(run)] if named else None,
-                contact_radius=contact_radius(scene, k),
-                name=scene.document.rod[k].name,
+                _section(rod.section),
+                _material(rod),
+                rod.natural,
+                _given(rod.stiffness),
+                directors=None if rod.directors_file is None else directors[start : start + len(run)],
+                contact_radius=rod.contact_radius,
+                name=rod.name,
                 whole=("rod", k),
             )
         start += len(run)
@@ -91,14 +89,13 @@ def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> Non
     triangles = scene.geometry.triangles
     for k, run in _runs(triangles, table_of):
         used, inverse = np.unique(run, return_inverse=True)
-        shell = scene.document.shell[k]
-        thickness, material, stiffness = _shell_constants(scene, k)
+        shell = scene.values.shell[k]
         faces = inverse.reshape(-1, 3)
-        kinds = (shell.bending, shell.natural, stiffness, shell.membrane, shell.name)
+        kinds = (shell.bending, shell.natural, _given(shell.stiffness), shell.membrane, shell.name)
         with naming(scene.path, ("shell", k)):
-            builder.add_shell(nodes[used], faces, thickness, material, *kinds)
-    if scene.document.membrane is not None:
-        _replace_membrane(scene, builder, scene.document.membrane)
+            builder.add_shell(nodes[used], faces, shell.thickness, _material(shell), *kinds)
+    if scene.values.membrane is not None:
+        _replace_membrane(scene, builder, scene.values.membrane)
 
 
 def _membrane(shell: schema_robot.Shell) -> str:
@@ -106,7 +103,7 @@ def _membrane(shell: schema_robot.Shell) -> str:
     return USUAL_MEMBRANE[shell.bending] if shell.membrane is None else shell.membrane
 
 
-def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.Membrane) -> None:
+def _replace_membrane(scene: Scene, builder: RobotBuilder, table: Any) -> None:
     """Replace the membrane energy of all shells by that of [membrane]; refuse this unless all are of a continuum."""
     kinds = {_membrane(shell) for shell in scene.document.shell}
     if kinds != {"continuum"}:
@@ -114,15 +111,14 @@ def _replace_membrane(scene: Scene, builder: RobotBuilder, table: schema_robot.M
             "there are springs" if kinds else "there are none"
         )
         raise SceneError(scene.path, "membrane", problem)
-    names = ("shear",) if table.law == "neo_hookean" else ("c1", "c2")
-    numbers = [scene.numbers.scalar(("membrane", name)) for name in names]
-    builder.replace_energy("membrane", NeoHookean(*numbers) if table.law == "neo_hookean" else MooneyRivlin(*numbers))
+    energy = NeoHookean(table.shear) if table.law == "neo_hookean" else MooneyRivlin(table.c1, table.c2)
+    builder.replace_energy("membrane", energy)
 
 
 def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
     """Give single springs the stiffnesses of their [[spring]] tables."""
     edges = {frozenset(edge) for edge in scene.geometry.rod_edges.tolist()}
-    for k, spring in enumerate(scene.document.spring):
+    for k, spring in enumerate(scene.values.spring):
         for start, middle, end in spring.nodes:
             if start == end or not {frozenset((start, middle)), frozenset((middle, end))} <= edges:
                 problem = (
@@ -130,13 +126,13 @@ def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
                 )
                 raise SceneError(scene.path, ("spring", k, "nodes"), problem)
         with naming(scene.path, ("spring", k)):
-            builder.set_spring_stiffness(spring.nodes, **scene.numbers.scalars(("spring", k, "stiffness")))
+            builder.set_spring_stiffness(spring.nodes, **_given(spring.stiffness))
 
 
 def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
     """Add the dissipation of [dissipation] to the elastic terms of all rods and shells."""
-    table = scene.document.dissipation
-    given = [] if table is None else [*table.model_dump(exclude_none=True)]
+    table = scene.values.dissipation
+    given = {} if table is None else _given(table)
     for term, values in _by_term(scene, ("dissipation",), given, "relaxation_time of [shell]").items():
         numbers = {f"viscous_{name}": tensor_of(value, torch.float64) for name, value in values.items()}
         with naming(scene.path, ("dissipation",)):
@@ -145,11 +141,9 @@ def add_dissipation(scene: Scene, builder: RobotBuilder) -> None:
 
 def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
     """Add the laws of the [[inelastic]] tables (hysteresis, plasticity, relaxation) to the elastic terms."""
-    for k, table in enumerate(scene.document.inelastic):
+    for k, table in enumerate(scene.values.inelastic):
         key = ("inelastic", k)
-        stiffnesses = _by_term(
-            scene, key, [*table.model_dump(exclude_none=True)], "what builder.add_inelastic takes in Python"
-        )
+        stiffnesses = _by_term(scene, key, _given(table), "what builder.add_inelastic takes in Python")
         if len(stiffnesses) != 1:
             names = ", ".join(name for names, _ in STIFFNESSES.values() for name in names)
             problem = (
@@ -158,27 +152,26 @@ def add_inelastic(scene: Scene, builder: RobotBuilder) -> None:
             raise SceneError(scene.path, key, problem)
         (term, stiffness), *_ = stiffnesses.items()
         with naming(scene.path, key):
-            builder.add_inelastic(term, _law(scene, key, table, stiffness), table.name)
+            builder.add_inelastic(term, _law(table, stiffness), table.name)
 
 
-def _law(scene: Scene, key: Key, table: schema_robot.Inelastic, stiffness: Mapping[str, Any]) -> Inelastic:
+def _law(table: Any, stiffness: Mapping[str, Any]) -> Inelastic:
     """Return the law of a table [[inelastic]]; in a plastic one the two bending strains yield together."""
     if table.law == "maxwell":
-        return Maxwell(stiffness, scene.numbers.scalar((*key, "relaxation_time")))
-    limit = scene.numbers.scalar((*key, "limit"))
+        return Maxwell(stiffness, table.relaxation_time)
     if table.law == "dahl":
-        return Dahl(stiffness, limit)
-    return Plastic(stiffness, limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
+        return Dahl(stiffness, table.limit)
+    return Plastic(stiffness, table.limit, together=[name for name in ("EI1", "EI2") if name in stiffness])
 
 
-def _by_term(scene: Scene, key: Key, given: Sequence[str], instead: str) -> dict[str, dict[str, Any]]:
+def _by_term(scene: Scene, key: Key, given: Mapping[str, Any], instead: str) -> dict[str, dict[str, Any]]:
     """Return the numbers of [dissipation] or [[inelastic]] by elastic term and key; keys of a term not given are 0.
 
     Refused are keys for strains that the robot does not have.
 
     Parameters
     ----------
-    given : the keys that the table has.
+    given : the keys that the table has, with their values.
     instead : what messages recommend where shells have other membrane or bending strains.
     """
     shells, by_term = scene.document.shell, {}
@@ -192,7 +185,7 @@ def _by_term(scene: Scene, key: Key, given: Sequence[str], instead: str) -> dict
         if present and not getattr(scene.document, kind):
             raise SceneError(scene.path, (*key, present[0]), f"acts on a {kind}, and the robot has none")
         if present:
-            by_term[term] = {name: scene.numbers.scalar((*key, name)) if name in given else 0.0 for name in names}
+            by_term[term] = {name: given.get(name, 0.0) for name in names}
     return by_term
 
 
@@ -253,26 +246,19 @@ def refuse_coincident_nodes(scene: Scene) -> None:
         raise SceneError(scene.path, "robot", problem)
 
 
-def _rod_constants(scene: Scene, k: int) -> tuple[Circle | Rectangle, Material, dict[str, Number]]:
-    """Return section, material and given stiffnesses of a [[rod]] table."""
-
-    def size(name: str) -> Number:
-        return scene.numbers.scalar(("rod", k, "section", name))
-
-    circle = isinstance(scene.document.rod[k].section, schema_robot.Circle)
-    section = Circle(size("radius")) if circle else Rectangle(size("width"), size("height"))
-    return section, _material(scene, "rod", k), scene.numbers.scalars(("rod", k, "stiffness"))
+def _section(table: Any) -> Circle | Rectangle:
+    """Return the section of a [[rod]] table."""
+    round = isinstance(table, schema_robot.Circle)
+    return Circle(table.radius) if round else Rectangle(table.width, table.height)
 
 
-def _shell_constants(scene: Scene, k: int) -> tuple[Number, Material, dict[str, Number]]:
-    """Return thickness, material and given stiffnesses of a [[shell]] table."""
-    thickness = scene.numbers.scalar(("shell", k, "thickness"))
-    return thickness, _material(scene, "shell", k), scene.numbers.scalars(("shell", k, "stiffness"))
-
-
-def _material(scene: Scene, kind: str, k: int) -> Material:
+def _material(table: Any) -> Material:
     """Return the material of a [[rod]] or [[shell]] table."""
-    names = ("youngs", "density", "poisson", "relaxation_time")
-    youngs, *others = (scene.numbers.scalar((kind, k, name)) for name in names)
     # without youngs all stiffnesses that act are given, and none of them is derived from this 1.0
-    return Material(1.0 if youngs is None else youngs, *others)
+    youngs = 1.0 if table.youngs is None else table.youngs
+    return Material(youngs, table.density, table.poisson, table.relaxation_time)
+
+
+def _given(table: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys of a table that are given, with their values."""
+    return {name: value for name, value in table if value is not None}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -38,7 +37,7 @@ from torchdismech.values import tensor_of
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
 
-__all__ = ["add_contacts", "contact_radius", "refuse_overlap"]
+__all__ = ["add_contacts", "refuse_overlap"]
 
 POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
 ROUNDING = 1e-12  # of components of unit vectors
@@ -49,19 +48,13 @@ FOREVER = 2.0**100
 
 def add_contacts(scene: Scene, builder: RobotBuilder) -> None:
     """Add the contacts of a scene to the robot: with the floor, with obstacles, and between its own parts."""
-    for key, table in scene.document.contacts.items():
+    for key, table in scene.values.contacts.items():
         with naming(scene.path, key):
             builder.add_contact(_contact(scene, key, table))
 
 
-def contact_radius(scene: Scene, k: int) -> Number | None:
-    """Return the contact radius that a [[rod]] table gives, a number or (B, 1); None where the section decides."""
-    given = scene.document.rod[k].contact_radius is not None
-    return None if not given else scene.numbers.scalar(("rod", k, "contact_radius"))
-
-
 def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContact:
-    response, friction = _law(scene, key, table)
+    response, friction = _law(scene, table)
     if isinstance(table, schema.SelfContact):
         between, name = (table.between, table.name) if isinstance(table, schema.PartContact) else (None, None)
         return SelfContact(
@@ -77,7 +70,7 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
         return Obstacle(
-            HalfSpace(scene.numbers.scalar((*key, "height")) * up, up),
+            HalfSpace(table.height * up, up),
             response,
             friction,
             name="floor",
@@ -97,43 +90,34 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     )
 
 
-def _law(scene: Scene, key: Key, table: schema.Law) -> tuple[Response, Friction | None]:
+def _law(scene: Scene, table: Any) -> tuple[Response, Friction | None]:
     """Return the contact response of a table, and its friction, None for smooth surfaces."""
-    number = partial(_number, scene, key)
-    tolerance = None if table.tolerance is None else number("tolerance")
-    friction = 0.0 if table.friction is None else number("friction")
-    more = {} if table.static_friction is None else {"static": number("static_friction"), "release": number("release")}
-    for direction in ("forward", "backward"):
-        if getattr(table, f"{direction}_friction", None) is not None:  # tables of self-contact have no such key
-            more[f"{direction}_coefficient"] = number(f"{direction}_friction")
+    friction = 0.0 if table.friction is None else table.friction
+    more = {} if table.static_friction is None else {"static": table.static_friction, "release": table.release}
+    if isinstance(table, schema.LawOfObstacles):
+        along = {"forward_coefficient": table.forward_friction, "backward_coefficient": table.backward_friction}
+        more |= {name: value for name, value in along.items() if value is not None}
     smooth = not isinstance(friction, Tensor) and friction == 0 and not more
     if table.response == "complementarity":
-        settings = {"tolerance": tolerance, "method": table.method}
-        response = Complementarity(**{name: value for name, value in settings.items() if value is not None})  # type: ignore[arg-type]
+        settings = {"tolerance": table.tolerance, "method": table.method}
+        response = Complementarity(**{name: value for name, value in settings.items() if value is not None})
         return response, None if smooth else Friction(friction)
-    begin = TOLERANCE * _smallest_radius(scene) if tolerance is None else tolerance
-    potential = POTENTIALS[table.response](number("stiffness"), begin)
-    return potential, None if smooth else Friction(friction, number("slip_velocity"), **more)
-
-
-def _number(scene: Scene, key: Key, name: str) -> Number:
-    """Return the number `name` of a table, or (B, 1), one for each robot, where it is drawn."""
-    return scene.numbers.scalar((*key, name))
+    begin = TOLERANCE * _smallest_radius(scene) if table.tolerance is None else table.tolerance
+    potential = POTENTIALS[table.response](table.stiffness, begin)
+    return potential, None if smooth else Friction(friction, table.slip_velocity, **more)
 
 
 def _smallest_radius(scene: Scene) -> Number:
     """Return the smallest contact radius of rods and shells [m], a number, or (B, 1) where sizes are drawn."""
-    numbers = scene.numbers
     radii = []
-    for k, rod in enumerate(scene.document.rod):
-        radius = contact_radius(scene, k)
-        if radius is not None:
-            radii.append(radius)
+    for rod in scene.values.rod:
+        if rod.contact_radius is not None:
+            radii.append(rod.contact_radius)
         elif isinstance(rod.section, Circle):
-            radii.append(numbers.scalar(("rod", k, "section", "radius")))
+            radii.append(rod.section.radius)
         else:
-            radii += [0.5 * numbers.scalar(("rod", k, "section", side)) for side in ("width", "height")]
-    radii += [0.5 * numbers.scalar(("shell", k, "thickness")) for k in range(len(scene.document.shell))]
+            radii += [0.5 * rod.section.width, 0.5 * rod.section.height]
+    radii += [0.5 * shell.thickness for shell in scene.values.shell]
     smallest = radii[0]
     for radius in radii[1:]:
         smallest = torch.minimum(*(tensor_of(r, torch.float64) for r in (smallest, radius)))
@@ -141,20 +125,16 @@ def _smallest_radius(scene: Scene) -> Number:
 
 
 def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
-    def vector(name: str) -> Tensor:
-        return scene.numbers.vector((*key, name))
-
-    number = partial(_number, scene, key)
     if isinstance(table, schema.Plane):
-        return HalfSpace(vector("point"), vector("normal"))
+        return HalfSpace(table.point, table.normal)
     if isinstance(table, schema.Ball):
-        return Sphere(vector("center"), number("radius"))
+        return Sphere(table.center, table.radius)
     if isinstance(table, schema.Block):
-        return Box(vector("center"), vector("size"), vector("rotation"))
+        return Box(table.center, table.size, table.rotation)
     if isinstance(table, schema.Cylinder):
-        return Cylinder(vector("start"), vector("end"), number("radius"))
+        return Cylinder(table.start, table.end, table.radius)
     if isinstance(table, schema.Capsule):
-        return Capsule(vector("start"), vector("end"), number("radius"))
+        return Capsule(table.start, table.end, table.radius)
     assert isinstance(table, schema.Mesh)
     with reading(scene.path, (*key, "file"), table.file) as path:
         return Mesh.from_file(path)
@@ -162,7 +142,7 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
 
 def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
     if table.velocity is not None:
-        return Path.uniform(scene.numbers.vector((*key, "velocity")), FOREVER)
+        return Path.uniform(table.velocity, FOREVER)
     if table.path is None:
         return None
     rows = table_over_time(scene, (*key, "path"), table.path, {3: "displacement x y z"})

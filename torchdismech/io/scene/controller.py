@@ -73,7 +73,7 @@ def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Sch
 def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
     """Return the PI controller that [controller] describes, with gains for each robot where they are drawn."""
     strains = Strains(model, table.fields, _given_keys(table.elements))
-    gains = {name: scene.numbers.scalar(("controller", name)) for name in ("Kp", "Ki")}
+    gains = {name: getattr(scene.values.controller, name) for name in ("Kp", "Ki")}
     return PI(
         model,
         strains,

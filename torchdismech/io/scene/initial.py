@@ -20,6 +20,7 @@ from torchdismech.model.initial import collapsed_edge
 from torchdismech.model.released import without_held
 from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -70,8 +71,8 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
 
 def _vector(scene: Scene, like: State, name: str) -> Tensor:
     """Return the vector `name` of [initial], (3,), or (B, 3) where it is drawn; zero where it is not given."""
-    given = getattr(scene.document.initial, name) is not None
-    return scene.numbers.vector((KEY, name)).to(like.q) if given else like.q.new_zeros(3)
+    given = getattr(scene.values.initial, name)
+    return like.q.new_zeros(3) if given is None else tensor_of(given, torch.float64).to(like.q)
 
 
 # ---- where -------------------------------------------------------------------------------------------------------
@@ -250,8 +251,8 @@ def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
 
 def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
     """Return whether the vector `name` of [initial] is given and has components along some axes."""
-    given = getattr(scene.document.initial, name) is not None
-    return given and bool((scene.numbers.vector((KEY, name))[..., axes] != 0).any())
+    given = getattr(scene.values.initial, name)
+    return given is not None and bool((tensor_of(given)[..., axes] != 0).any())
 
 
 def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torchdismech import magnetics
 from torchdismech.io.scene.files import reading, table_over_time
 from torchdismech.io.scene.users_code import UsersFunction
-from torchdismech.io.schema import magnetic as schema
 from torchdismech.io.schema.robot import Magnetisable
 from torchdismech.io.tables import read_rows
 from torchdismech.magnetics.fields import field_of
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -37,7 +37,7 @@ def magnetic_forces(
     table_of_edges, table_of_triangles : (E,), (F,) [[rod]] table of each edge, [[shell]] table of each triangle.
     run_code : run the file that magnetic.python names; if False, the field is zero in its place.
     """
-    table = scene.document.magnetic
+    table = scene.values.magnetic
     if table is None:
         return []
     field: magnetics.Field | tuple[float, float, float] = (0.0, 0.0, 0.0)
@@ -46,11 +46,11 @@ def magnetic_forces(
     elif run_code:
         field = _field_from_code(scene, table.python)
     all_forces: list[magnetics.Magnetic | magnetics.MagneticShells] = []
-    if any(rod.magnetised for rod in scene.document.rod):
-        magnetisation = _magnetisation(scene, "rod", scene.document.rod, table_of_edges)
+    if any(rod.magnetised for rod in scene.values.rod):
+        magnetisation = _magnetisation(scene, "rod", scene.values.rod, table_of_edges)
         all_forces.append(magnetics.Magnetic(magnetisation, field))
-    if any(shell.magnetised for shell in scene.document.shell):
-        magnetisation = _magnetisation(scene, "shell", scene.document.shell, table_of_triangles)
+    if any(shell.magnetised for shell in scene.values.shell):
+        magnetisation = _magnetisation(scene, "shell", scene.values.shell, table_of_triangles)
         all_forces.append(magnetics.MagneticShells(magnetisation, field))
     return all_forces
 
@@ -61,7 +61,7 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
     for k, table in enumerate(tables):
         index = np.flatnonzero(table_of == k)
         if table.magnetisation is not None:
-            magnetisation = scene.numbers.vector((kind, k, "magnetisation")).unsqueeze(-2)
+            magnetisation = tensor_of(table.magnetisation, torch.float64).unsqueeze(-2)
             parts.append((index, magnetisation))
         elif table.magnetisation_file is not None:
             with reading(scene.path, (kind, k, "magnetisation_file"), table.magnetisation_file) as path:
@@ -76,31 +76,23 @@ def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], tabl
     return of_elements
 
 
-def _field(scene: Scene, table: schema.Magnetic) -> magnetics.Field:
-    numbers = scene.numbers
+def _field(scene: Scene, table: Any) -> magnetics.Field:
     if table.constant is not None:
-        return magnetics.Constant(numbers.vector(("magnetic", "constant")))
-    if table.rotating is not None:
-        amplitude, frequency, phase = (
-            numbers.scalar(("magnetic", "rotating", name)) for name in ("amplitude", "frequency", "phase")
-        )
-        first, second = (
-            torch.eye(3, dtype=torch.float64, device="cpu")["xyz".index(axis)] for axis in table.rotating.plane
-        )
-        return magnetics.Rotating(amplitude, frequency, first, second, phase)
-
+        return magnetics.Constant(table.constant)
+    if (turning := table.rotating) is not None:
+        first, second = (torch.eye(3, dtype=torch.float64, device="cpu")["xyz".index(axis)] for axis in turning.plane)
+        return magnetics.Rotating(turning.amplitude, turning.frequency, first, second, turning.phase)
     if table.gradient is not None:
-        value, center = (numbers.vector(("magnetic", "gradient", name)) for name in ("value", "center"))
-        return magnetics.Gradient(value, table.gradient.gradient, center)
+        return magnetics.Gradient(table.gradient.value, table.gradient.gradient, table.gradient.center)
     if table.dipole is not None and table.dipole.file is not None:
         rows = table_over_time(scene, "magnetic.dipole.file", table.dipole.file, {6: "x, y, z, moment x, y, z"})
         return magnetics.MovingDipole(rows.times, rows.values[:, 3:], rows.values[:, :3])
     if table.dipole is not None:
-        return magnetics.Dipole(*(numbers.vector(("magnetic", "dipole", name)) for name in ("moment", "center")))
+        return magnetics.Dipole(table.dipole.moment, table.dipole.center)
     assert table.file is not None
     rows = table_over_time(scene, "magnetic.file", table.file, {3: "Bx, By, Bz"})
-    scale = numbers.scalar(("magnetic", "scale"))
-    values = rows.values.unsqueeze(1) * scale if isinstance(scale, Tensor) else rows.values * scale
+    drawn = isinstance(table.scale, Tensor)
+    values = rows.values.unsqueeze(1) * table.scale if drawn else rows.values * table.scale
     return magnetics.Table(rows.times, values)
 
 

@@ -17,6 +17,7 @@ from torchdismech.io.scene.turning import refuse_half_turns_in_a_step
 from torchdismech.io.schema import scene as schema
 from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
+from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -75,7 +76,7 @@ def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[T
     node_motions: list[Translation | Rotation | Path3] = []
     edge_motions: list[Twisting] = []
     owner: list[int] = []
-    for k, move in enumerate(scene.document.move):
+    for k, move in enumerate(scene.values.move):
         if move.nodes is not None:
             motion = _node_motion(scene, k, move)
             clashing = [other for other, earlier in zip(owner, node_motions, strict=True) if motion.overlaps(earlier)]
@@ -85,8 +86,7 @@ def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[T
             node_motions.append(motion)
             owner.append(k)
         if move.edges is not None and move.twist_rate is not None:
-            rate = scene.numbers.scalar(("move", k, "twist_rate"))
-            edge_motions.append(Twisting(move.edges, move.start, move.stop, rate))
+            edge_motions.append(Twisting(move.edges, move.start, move.stop, move.twist_rate))
     return node_motions, edge_motions
 
 
@@ -94,14 +94,12 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotat
     assert move.nodes is not None
     key: Key = ("move", k)
     if move.velocity is not None:
-        velocity = scene.numbers.vector((*key, "velocity"))
-        return Translation(move.nodes, move.start, move.stop, velocity)
+        return Translation(move.nodes, move.start, move.stop, tensor_of(move.velocity, torch.float64))
     if move.rotation is not None:
-        rate = scene.numbers.scalar((*key, "rotation", "rate"))
         axis, center = (
             torch.tensor(v, dtype=torch.float64, device="cpu") for v in (move.rotation.axis, move.rotation.center)
         )
-        return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
+        return Rotation(move.nodes, move.start, move.stop, axis, center, move.rotation.rate)
     assert move.file is not None
     count = len(move.nodes)
     table = table_over_time(scene, (*key, "file"), move.file, {3 * count: f"x y z of {count} nodes"})
@@ -133,8 +131,8 @@ def _refuse_unclamped_motions(scene: Scene, model: Model) -> None:
     """Refuse motion of dofs that no clamp holds, and motion out of a planar robot's plane."""
     free = model.free.cpu().numpy()
     n_nodes = len(scene.geometry.nodes)
-    for k, move in enumerate(scene.document.move):
-        axes = _moved_axes(scene, k, move)
+    for k, move in enumerate(scene.values.move):
+        axes = _moved_axes(move, scene.document.robot.planar)
         for axis in axes:
             loose = [i for i in move.nodes or [] if free[3 * i + axis]]
             if loose:
@@ -200,15 +198,15 @@ def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -
                 raise SceneError(scene.path, ("move", k, "file"), problem)
 
 
-def _moved_axes(scene: Scene, k: int, move: schema.Move) -> list[int]:
+def _moved_axes(move: schema.Move, planar: bool) -> list[int]:
     """Return the axes (0, 1, 2) along which a [[move]] may move its nodes."""
     if move.velocity is not None:
-        velocity = scene.numbers.vector(("move", k, "velocity"))
+        velocity = tensor_of(move.velocity)
         return [axis for axis in range(3) if (velocity[..., axis] != 0).any()]
     if move.rotation is not None:
         direction = np.array(move.rotation.axis) / np.linalg.norm(move.rotation.axis)
         return [axis for axis in range(3) if abs(direction[axis]) < 1]
-    if move.file is not None and scene.document.robot.planar:
+    if move.file is not None and planar:
         return [0, 2]
     return [0, 1, 2] if move.file is not None else []
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import BaseModel, ValidationError
+from torch import Tensor
 
 from torchdismech.io.scene.names import number_in_list, number_of_table
 from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
 from torchdismech.io.schema.base import PER_ROBOT, is_marked
 from torchdismech.io.schema.scene import Batch, Distribution, Document
+from torchdismech.values import tensor_of
 
-__all__ = ["Numbers", "Sampled", "draw"]
+__all__ = ["Sampled", "draw", "with_draws"]
 
 Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
 TRIES = 100  # most draws of a number, until the scene accepts one
@@ -35,47 +37,26 @@ WHY_NOT = {
 }
 
 
-class Numbers:
-    """The numbers of a scene by their keys in its tables, such as ("rod", 0, "youngs"); some differ between robots.
+def with_draws(value: Any, draws: Mapping[Key, Tensor], key: Key = ()) -> Any:
+    """Return the document, or what it has under a key, with the draws (B,) in their places.
 
-    Parameters
-    ----------
-    document : the tables.
-    drawn : (B,) for each key that is randomised.
+    A number that is drawn becomes (B, 1), a vector of which a component is drawn (B, 3); all else stays as it is.
     """
-
-    def __init__(self, document: Document, drawn: Mapping[Key, np.ndarray]):
-        self._document, self._drawn = document, drawn
-
-    def scalar(self, key: Key) -> float | torch.Tensor:
-        """Return a number that is given, or (B, 1) where it is drawn."""
-        return torch.from_numpy(self._drawn[key])[:, None] if key in self._drawn else self._nominal(key)
-
-    def scalars(self, key: Key) -> dict[str, float | torch.Tensor]:
-        """Return by name the numbers that are given in a table that has nothing else."""
-        return {name: self.scalar((*key, name)) for name in self._nominal(key).model_dump(exclude_none=True)}
-
-    def vector(self, key: Key) -> torch.Tensor:
-        """Return a vector that is given, (3,), or (B, 3) where a component is drawn."""
-        parts = [self._drawn.get((*key, k), number) for k, number in enumerate(self._nominal(key))]
-        return torch.from_numpy(np.stack(np.broadcast_arrays(*parts), axis=-1).astype(np.float64))
-
-    def rows(self, rows: slice) -> Numbers:
-        """Return the numbers of the robots `rows` alone."""
-        return Numbers(self._document, {key: values[rows] for key, values in self._drawn.items()})
-
-    def _nominal(self, key: Key) -> Any:
-        """Return what the tables have under a key."""
-        value: Any = self._document
-        for part in key:
-            value = value[part] if isinstance(part, int) else getattr(value, part)
+    if key in draws:
+        return draws[key][:, None]
+    parts = dict.fromkeys(drawn[len(key)] for drawn in draws if drawn[: len(key)] == key)
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={str(k): with_draws(getattr(value, str(k)), draws, (*key, k)) for k in parts})
+    if not parts:
         return value
+    entries = [with_draws(entry, draws, (*key, k)) for k, entry in enumerate(value)]
+    if any(isinstance(entry, Tensor) for entry in entries):
+        return torch.cat(torch.broadcast_tensors(*(tensor_of(x, torch.float64).reshape(-1, 1) for x in entries)), dim=1)
+    return entries
 
 
-def draw(
-    path: Path, document: Document, raw: dict[str, Any], sampled: Sampled | None = None
-) -> tuple[Numbers, dict[str, torch.Tensor]]:
-    """Draw what [batch.randomize] asks for.
+def draw(path: Path, document: Document, raw: dict[str, Any], sampled: Sampled | None = None) -> dict[Key, Tensor]:
+    """Draw the numbers (B,) that [batch.randomize] asks for, in its order, and return them by their keys.
 
     A robot draws the same numbers whatever the size of the batch, and whatever else is randomised. An interval is
     refused if the scene would not accept the values at its bounds, whether or not such a value is drawn.
@@ -86,24 +67,17 @@ def draw(
     raw : the tables that `document` was made of.
     sampled : called with a dotted key and its distribution; yields draws (B,) in place of those by the batch's seed,
         and then further ones, which robots take whose draw the scene would not accept.
-
-    Returns
-    -------
-    the numbers by key, and the draws (B,) by the names that the scene gives them.
     """
-    by_key: dict[Key, np.ndarray] = {}
-    by_name: dict[str, torch.Tensor] = {}
+    draws: dict[Key, Tensor] = {}
     for name, distribution in document.batch.randomize.items():
         where = f'batch.randomize."{name}"'
         key = _resolved(path, where, name, document)
-        if key in by_key:
+        if key in draws:
             raise SceneError(path, where, "the same number is drawn under another name, too")
         _refuse_bounds(path, where, key, distribution, raw)
         samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
-        values = _accepted(path, where, key, samples, raw)
-        by_key[key] = values
-        by_name[name] = torch.from_numpy(values)
-    return Numbers(document, by_key), by_name
+        draws[key] = torch.from_numpy(_accepted(path, where, key, samples, raw))
+    return draws
 
 
 # ---- names -------------------------------------------------------------------------------------------------------

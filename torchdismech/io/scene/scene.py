@@ -6,6 +6,7 @@ import dataclasses
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from torchdismech.io.scene.initial import initial_state
 from torchdismech.io.scene.limits import refuse_endless, refuse_too_large
 from torchdismech.io.scene.motions import build_schedule
 from torchdismech.io.scene.names import put
-from torchdismech.io.scene.randomize import Numbers, Sampled, draw
+from torchdismech.io.scene.randomize import Sampled, draw, with_draws
 from torchdismech.io.scene.refusals import Key, SceneError, sentences
 from torchdismech.io.scene.schedule import Schedule, load_function
 from torchdismech.io.schema import scene as schema
@@ -76,7 +77,7 @@ class Scene:
     document : the same tables checked, with defaults.
     fingerprints : SHA-256 of the files that the scene names, by dotted key.
     geometry : nodes, rod edges and triangles.
-    numbers, randomized : the numbers drawn for each robot, by key and by the name in [batch.randomize].
+    draws : the numbers (B,) that are drawn for the robots, by key, in the order of [batch.randomize].
     whole : number of robots of the whole scene, also in a `part` of it.
     robots : the numbers that the robots have in the whole scene.
     overridden : dotted keys whose values were overridden.
@@ -88,11 +89,20 @@ class Scene:
     document: schema.Document
     fingerprints: dict[str, str]
     geometry: Geometry
-    numbers: Numbers
-    randomized: dict[str, torch.Tensor]
+    draws: dict[Key, torch.Tensor]
     whole: int
     robots: range
     overridden: frozenset[str] = frozenset()
+
+    @cached_property
+    def values(self) -> Any:
+        """The tables of `document` with the numbers of all robots: (B, 1) where one is drawn, (B, 3) for a vector."""
+        return with_draws(self.document, self.draws)
+
+    @property
+    def randomized(self) -> dict[str, torch.Tensor]:
+        """The draws (B,) by their names in [batch.randomize]."""
+        return dict(zip(self.document.batch.randomize, self.draws.values(), strict=True))
 
     @property
     def batch(self) -> int:
@@ -119,15 +129,13 @@ class Scene:
         return dataclasses.replace(
             self,
             document=self.document.model_copy(update={"batch": batch}),
-            numbers=self.numbers.rows(rows),
-            randomized={name: values[rows] for name, values in self.randomized.items()},
+            draws={key: values[rows] for key, values in self.draws.items()},
             robots=self.robots[rows],
         )
 
     def redrawn(self, sampled: Sampled) -> Scene:
         """Return the scene with the numbers of [batch.randomize] drawn by `sampled` (see `randomize.draw`)."""
-        numbers, randomized = draw(self.path, self.document, self.tables, sampled)
-        return dataclasses.replace(self, numbers=numbers, randomized=randomized)
+        return dataclasses.replace(self, draws=draw(self.path, self.document, self.tables, sampled))
 
     @property
     def files(self) -> dict[str, Path]:
@@ -232,7 +240,7 @@ def load_scene(
     refuse_unused(path, document, geometry)
     if not insist:
         refuse_too_large(path, document, geometry)
-    numbers, randomized = draw(path, document, tables)
+    draws = draw(path, document, tables)
     size = document.batch.size
     scene = Scene(
         path=path,
@@ -241,8 +249,7 @@ def load_scene(
         document=document,
         fingerprints=prints,
         geometry=geometry,
-        numbers=numbers,
-        randomized=randomized,
+        draws=draws,
         whole=size,
         robots=range(size),
         overridden=frozenset(overrides),
