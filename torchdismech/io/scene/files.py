@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import Key, SceneError
-from torchdismech.io.schema.base import NAMES_FILE, NAMES_TIME_TABLE, is_marked
+from torchdismech.io.schema.base import NAMES_FILE, NAMES_TIME_TABLE, marked
+from torchdismech.io.schema.scene import Document
 from torchdismech.io.tables import TimeTable, read_time_table
 
 if TYPE_CHECKING:
@@ -22,17 +21,18 @@ if TYPE_CHECKING:
 __all__ = ["fingerprints", "named_files", "named_time_tables", "reading", "table_over_time"]
 
 
-def named_files(document: BaseModel) -> dict[str, str]:
+def named_files(document: Document) -> dict[str, str]:
     """Return the names of all files that a scene names, by dotted key; for "file.py:function" the file's."""
-    return dict(_names(document, (), NAMES_FILE))
+    names = {".".join(map(str, key)): name for key, name in marked(document, NAMES_FILE)}
+    return names | {key: name.rpartition(":")[0] for key, name in document.code.items()}
 
 
-def named_time_tables(document: BaseModel) -> dict[str, str]:
+def named_time_tables(document: Document) -> dict[str, str]:
     """Return the names of those files that are tables over time, by dotted key."""
-    return dict(_names(document, (), NAMES_TIME_TABLE))
+    return {".".join(map(str, key)): name for key, name in marked(document, NAMES_TIME_TABLE)}
 
 
-def fingerprints(scene: Path, document: BaseModel) -> dict[str, str]:
+def fingerprints(scene: Path, document: Document) -> dict[str, str]:
     """Return the SHA-256 of all files that a scene names, by dotted key."""
     digests = {}
     for key, name in named_files(document).items():
@@ -89,18 +89,3 @@ def table_over_time(scene: Scene, key: str | Key, name: str, columns: dict[int, 
         problem = f'{name} has {len(table.times)} rows: integrator = "static" has no time; expected one row'
         raise SceneError(scene.path, key, problem)
     return table
-
-
-def _names(table: BaseModel, key: Key, mark: str) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, file name) of a table's fields with a mark, those of inner tables included."""
-    for name, field in type(table).model_fields.items():
-        value = getattr(table, name)
-        if isinstance(value, str) and is_marked(field, mark):
-            dotted = ".".join(map(str, (*key, name)))
-            yield dotted, value.rpartition(":")[0] if name == "python" else value
-        elif isinstance(value, BaseModel):
-            yield from _names(value, (*key, name), mark)
-        elif isinstance(value, list):
-            for k, entry in enumerate(value):
-                if isinstance(entry, BaseModel):
-                    yield from _names(entry, (*key, name, k), mark)

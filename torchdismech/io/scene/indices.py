@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from torchdismech.io.dismech import Geometry
 from torchdismech.io.scene.refusals import Key, SceneError
 from torchdismech.io.schema import scene as schema
+from torchdismech.io.schema.base import OF_EDGES, OF_NODES, marked
 from torchdismech.io.schema.contact import SelfContact
 
 __all__ = ["check_indices", "refuse_unused"]
 
 
 def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse indices and part names that the robot does not have, and self-contact in which nothing could touch."""
+    """Refuse indices and part names that the robot does not have, and self-contact in which nothing could touch.
+
+    An index that is twice in a list is refused, too, except in tendons, which may come back.
+    """
     _check_contacts(path, document, len(geometry.nodes))
-    _check_tables(path, document, geometry)
-    tuples: dict[Key, Any] = {("spring", k, "nodes"): spring.nodes for k, spring in enumerate(document.spring)}
-    tuples |= {("line_load", k, "sides"): line.sides or [] for k, line in enumerate(document.line_load)}
-    for key, groups in tuples.items():
-        wrong = [i for nodes in groups for i in nodes if i >= len(geometry.nodes)]
-        if wrong:
-            raise SceneError(path, key, f"expected nodes 0 to {len(geometry.nodes) - 1}, got {wrong[0]}")
+    for kind, mark, count in (("nodes", OF_NODES, len(geometry.nodes)), ("edges", OF_EDGES, len(geometry.rod_edges))):
+        for key, index in marked(document, mark):
+            wrong = [i for i in np.ravel(index).tolist() if i >= count]
+            if wrong and not count:
+                raise SceneError(path, key, f"names {kind} of rods, and the robot has none")
+            if wrong:
+                raise SceneError(path, key, f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
+            if np.ndim(index) == 1 and key[0] != "tendon" and len(set(index)) < len(index):
+                twice = Counter(index).most_common(1)[0][0]
+                raise SceneError(path, key, f"expected each of the {kind} once, got {twice} twice")
 
 
 def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> None:
@@ -59,33 +65,3 @@ def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
         if lost := set(between) - called:
             named = ", ".join(sorted(called)) or "none"
             raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")
-
-
-def _check_tables(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse indices of nodes and edges that the robot does not have, and repeated ones, except in tendons."""
-    names = (
-        "rod",
-        "shell",
-        "mass",
-        "inertia",
-        "clamp",
-        "move",
-        "point_force",
-        "line_load",
-        "moment",
-        "tendon",
-        "chamber",
-        "obstacle",
-    )
-    tables: dict[Key, Any] = {(name, k): table for name in names for k, table in enumerate(getattr(document, name))}
-    for key, table in {**tables, ("floor",): document.floor, ("initial",): document.initial}.items():
-        for kind, count in (("nodes", len(geometry.nodes)), ("edges", len(geometry.rod_edges))):
-            index = getattr(table, kind, None)
-            wrong = [i for i in index or [] if i >= count]
-            if wrong and not count:
-                raise SceneError(path, (*key, kind), f"names {kind} of rods, and the robot has none")
-            if wrong:
-                raise SceneError(path, (*key, kind), f"expected {kind} 0 to {count - 1}, got {wrong[0]}")
-            if index and key[0] != "tendon" and len(set(index)) < len(index):  # tendons may come back
-                twice = Counter(index).most_common(1)[0][0]
-                raise SceneError(path, (*key, kind), f"expected each of the {kind} once, got {twice} twice")

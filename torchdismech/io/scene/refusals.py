@@ -14,11 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from torchdismech.errors import InputError, shown
-from torchdismech.io.schema.base import PER_ROBOT, is_marked
+from torchdismech.io.schema.base import PER_ROBOT, Key, is_marked
 
 __all__ = ["Key", "SceneError", "choices_of", "field_at", "keys_at", "meant", "naming", "sentences"]
-
-Key = tuple[str | int, ...]
 
 WORDS = {
     r"a valid dictionary.*": "a table",

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     PER_ROBOT,
+    Edges,
     FileName,
     Nodes,
     NotNegative,
@@ -25,7 +26,7 @@ class Tendon(Table):
     """[[tendon]]: a tendon through points of the robot."""
 
     nodes: Nodes | None = Field(default=None, description="node indices, from the motor on")
-    edges: Nodes | None = Field(default=None, description="rod edge indices, from the motor on")
+    edges: Edges | None = Field(default=None, description="rod edge indices, from the motor on")
     at: Annotated[float, Field(ge=0, le=1)] = Field(default=0.5, description="where along each edge, 0 to 1")
     offset: Vector | None = Field(default=None, description="of all points from their nodes or edges [m]")
     offsets: Annotated[list[Vector], Field(min_length=1)] | None = Field(

@@ -14,13 +14,18 @@ from pydantic.fields import FieldInfo
 __all__ = [
     "MAX_COUNT",
     "NAMES_FILE",
+    "NAMES_FUNCTION",
     "NAMES_TIME_TABLE",
+    "OF_EDGES",
+    "OF_NODES",
     "PER_ROBOT",
     "Direction",
+    "Edges",
     "FileName",
     "FilledTable",
     "FunctionName",
     "Index",
+    "Key",
     "Name",
     "Nodes",
     "NotNegative",
@@ -31,20 +36,25 @@ __all__ = [
     "Vector",
     "exactly_one",
     "is_marked",
+    "marked",
     "numbers_of_the_law",
     "ordered",
 ]
 
 
 # marks of types: of a number that [batch.randomize] may draw for each robot, of the name of a file relative to the
-# scene's folder, and of that of a table over time, whose rows begin with their times
+# scene's folder, of that of a table over time, whose rows begin with their times, and of that of a function in a file,
+# and of lists of indices
 PER_ROBOT, NAMES_FILE, NAMES_TIME_TABLE = "may differ between robots", "names a file", "names a table over time"
+NAMES_FUNCTION, OF_NODES, OF_EDGES = "names a function", "indices of nodes", "indices of rod edges"
 MAX_COUNT = 2**31 - 1  # of anything that is counted
 
+Key = tuple[str | int, ...]  # of a value in a scene, such as ("rod", 0, "youngs")
 FileName = Annotated[str, Field(min_length=1, max_length=1000), NAMES_FILE]
 TimeTableName = Annotated[FileName, NAMES_TIME_TABLE]
 Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Nodes = Annotated[list[Index], Field(min_length=1)]
+Nodes = Annotated[list[Index], Field(min_length=1), OF_NODES]
+Edges = Annotated[list[Index], Field(min_length=1), OF_EDGES]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
@@ -75,7 +85,7 @@ def _file_and_function(name: str) -> str:
 
 Direction = Annotated[Vector, AfterValidator(_nonzero)]
 Name = Annotated[str, AfterValidator(_usable)]
-FunctionName = Annotated[FileName, AfterValidator(_file_and_function)]
+FunctionName = Annotated[FileName, AfterValidator(_file_and_function), NAMES_FUNCTION]
 
 
 class Table(BaseModel):
@@ -123,6 +133,20 @@ def ordered(table: Any) -> None:
 def is_marked(field: FieldInfo, mark: str) -> bool:
     """Return whether the type of a field, or a part of it, has one of the marks above."""
     return mark in (*field.metadata, *_metadata(field.annotation))
+
+
+def marked(table: BaseModel, mark: str, key: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield (key, value) of what is given in a table, or in tables within it, and has a mark; `key` is the table's."""
+    for name, field in type(table).model_fields.items():
+        value = getattr(table, name)
+        if value is not None and is_marked(field, mark):
+            yield (*key, name), value
+        elif isinstance(value, BaseModel):
+            yield from marked(value, mark, (*key, name))
+        elif isinstance(value, list):
+            for k, entry in enumerate(value):
+                if isinstance(entry, BaseModel):
+                    yield from marked(entry, mark, (*key, name, k))
 
 
 def _metadata(annotation: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from torchdismech.io.schema.base import (
     Direction,
     FileName,
     Index,
+    Key,
     Name,
     Nodes,
     NotNegative,
@@ -270,9 +271,9 @@ class Contacts(Table):
     self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
 
     @property
-    def contacts(self) -> dict[tuple[str | int, ...], Law]:
+    def contacts(self) -> dict[Key, Law]:
         """All tables about contact by their keys, such as ("obstacle", 0)."""
-        found: dict[tuple[str | int, ...], Law] = {} if self.floor is None else {("floor",): self.floor}
+        found: dict[Key, Law] = {} if self.floor is None else {("floor",): self.floor}
         found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
         found |= {("contact", k): contact for k, contact in enumerate(self.contact)}
         return found if self.self_contact is None else found | {("self_contact",): self.self_contact}

@@ -7,9 +7,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from torchdismech.io.schema.base import PER_ROBOT, Index, Nodes, Stop, Table, Vector, exactly_one, ordered
+from torchdismech.io.schema.base import (
+    OF_NODES,
+    PER_ROBOT,
+    Edges,
+    Index,
+    Nodes,
+    Stop,
+    Table,
+    Vector,
+    exactly_one,
+    ordered,
+)
 
 __all__ = ["LineLoad", "Moment", "PointForce"]
+
+Sides = Annotated[list[Annotated[list[Index], Field(min_length=2, max_length=2)]], Field(min_length=1), OF_NODES]
 
 
 class Load(Table):
@@ -34,10 +47,8 @@ class PointForce(Load):
 class LineLoad(Load):
     """[[line_load]]: a constant force along lines, spread evenly over their rest length."""
 
-    edges: Nodes | None = Field(default=None, description="rod edge indices")
-    sides: Annotated[list[Annotated[list[Index], Field(min_length=2, max_length=2)]], Field(min_length=1)] | None = (
-        Field(default=None, description="pairs of node indices, such as sides of triangles")
-    )
+    edges: Edges | None = Field(default=None, description="rod edge indices")
+    sides: Sides | None = Field(default=None, description="pairs of node indices, such as sides of triangles")
     load: Annotated[Vector, PER_ROBOT] = Field(description="force for each length [x, y, z] in N/m")
 
     @model_validator(mode="after")
@@ -50,7 +61,7 @@ class Moment(Load):
     """[[moment]]: a constant moment on rods."""
 
     nodes: Nodes | None = Field(default=None, description="node indices; the edges at each share the moment")
-    edges: Nodes | None = Field(default=None, description="rod edge indices")
+    edges: Edges | None = Field(default=None, description="rod edge indices")
     moment: Annotated[Vector, PER_ROBOT] = Field(description="moment on each of them [N m]")
     frame: Literal["world", "material"] = Field(
         default="world", description="axes: x, y, z, or m1, m2 and the tangent of the section, which it follows"

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from torchdismech.io.schema.base import (
+    OF_NODES,
     PER_ROBOT,
+    Edges,
     FileName,
     FilledTable,
     Index,
@@ -212,8 +214,8 @@ class SpringStiffness(FilledTable):
 class Spring(Table):
     """[[spring]]: stiffnesses of single bend-twist springs."""
 
-    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1)] = Field(
-        description="triples of node indices: before each spring, at it, after it"
+    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1), OF_NODES] = (
+        Field(description="triples of node indices: before each spring, at it, after it")
     )
     stiffness: SpringStiffness = Field(description="{EI1 = .., EI2 = .., GJ = ..}, any subset")
 
@@ -340,7 +342,7 @@ class Mass(Table):
 class Inertia(Table):
     """[[inertia]]: what is hard to turn, fixed to edges of rods."""
 
-    edges: Nodes = Field(description="indices of rod edges")
+    edges: Edges = Field(description="indices of rod edges")
     across: Annotated[Positive, PER_ROBOT] = Field(description="about axes across each edge [kg m^2]")
     along: Annotated[Positive, PER_ROBOT] | None = Field(
         default=None, description="about each edge [kg m^2], by default none"

@@ -14,8 +14,10 @@ from pydantic import Field, field_validator, model_validator
 from torchdismech.io.schema.actuators import Chamber, Tendon
 from torchdismech.io.schema.base import (
     MAX_COUNT,
+    NAMES_FUNCTION,
     PER_ROBOT,
     Direction,
+    Edges,
     FilledTable,
     FunctionName,
     Nodes,
@@ -26,6 +28,7 @@ from torchdismech.io.schema.base import (
     TimeTableName,
     Vector,
     exactly_one,
+    marked,
     ordered,
 )
 from torchdismech.io.schema.contact import Contacts
@@ -71,7 +74,7 @@ class Move(Table):
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
     file: TimeTableName | None = Field(default=None, description="name of a table: time, x y z of each node")
-    edges: Nodes | None = Field(default=None, description="edge indices")
+    edges: Edges | None = Field(default=None, description="edge indices")
     twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
     start: NotNegative = Field(default=0.0, description="time [s]")
     stop: Stop = Field(default=math.inf, description="time [s], or inf")
@@ -329,12 +332,7 @@ class Document(Contacts):
     @property
     def code(self) -> dict[str, str]:
         """The functions that the scene names, "file.py:function", by dotted key."""
-        tables = {
-            "actuation.python": self.actuation,
-            "controller.python": self.controller,
-            "magnetic.python": self.magnetic,
-        }
-        return {key: table.python for key, table in tables.items() if table is not None and table.python is not None}
+        return {".".join(map(str, key)): name for key, name in marked(self, NAMES_FUNCTION)}
 
     @field_validator("rod", "shell", mode="before")
     @classmethod
