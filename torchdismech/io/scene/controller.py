@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["build_controller"]
 
 KEY = "controller.python"
-# keys of [actuation] that [controller] may override: the attribute of `Schedule` with the table, and its strains
+# the strains in tables of [actuation] that [controller] may override
 OVER_TIME = {
-    "natural_curvature": ("curvature", ("kappa1", "kappa2")),
-    "natural_twist": ("twist", ("twist",)),
-    "natural_hinge_angle": ("hinge_angle", ("hinge_angle",)),
-    "rest_length": ("length", ("stretch",)),
+    "natural_curvature": ("kappa1", "kappa2"),
+    "natural_twist": ("twist",),
+    "natural_hinge_angle": ("hinge_angle",),
+    "rest_length": ("stretch",),
 }
 
 
@@ -56,11 +56,11 @@ def build_controller(scene: Scene, model: Model, state: State, schedule: Schedul
 
 def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Schedule) -> None:
     """Refuse a table of [actuation] of which the controller sets every natural strain: it would do nothing."""
-    for key, (name, fields) in OVER_TIME.items():
-        table = getattr(schedule, name)
+    for key, fields in OVER_TIME.items():
+        table = schedule.strains.get(key)
         if table is None:
             continue
-        if name == "curvature" and table.values.shape[1] == len(model.springs):
+        if key == "natural_curvature" and table.values.shape[1] == len(model.springs):
             fields = ("kappa1",)
         if not any(controller.leaves(model, field) for field in fields):
             problem = (

@@ -33,10 +33,6 @@ OUT_OF_SHAPE = 1e-6  # over the distance between two nodes of a clamp: files hav
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return the schedule of a scene, but for the function that actuation.python names, which is not run here."""
-    actuation = scene.document.actuation or schema.Actuation.model_construct()
-    springs, edges, triangles = len(model.springs), len(model.rod_edges), continuum_triangles(model.terms)
-    if actuation.natural_twist is not None and scene.document.robot.planar:
-        raise SceneError(scene.path, "actuation.natural_twist", "a planar robot does not twist")
     node_motions, edge_motions = _motions(scene)
     _refuse_unclamped_motions(scene, model)
     turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
@@ -52,21 +48,7 @@ def build_schedule(scene: Scene, model: Model) -> Schedule:
         poses=poses,
         node_motions=node_motions,
         edge_motions=edge_motions,
-        curvature=_curvatures(scene, actuation.natural_curvature, model),
-        twist=_table(scene, "natural_twist", actuation.natural_twist, {springs: f"twist of {springs} springs"}),
-        hinge_angle=_table(
-            scene,
-            "natural_hinge_angle",
-            actuation.natural_hinge_angle,
-            {len(model.hinges): f"angle of {len(model.hinges)} hinges"},
-        ),
-        membrane_strain=_table(
-            scene,
-            "natural_membrane_strain",
-            actuation.natural_membrane_strain,
-            {3 * triangles: f"E11, E22, E12 of {triangles} triangles"},
-        ),
-        length=_lengths(scene, actuation.rest_length, edges),
+        strains=_strains(scene, model),
         values=driven_over_time(scene, model),
     )
 
@@ -211,33 +193,46 @@ def _moved_axes(move: schema.Move, planar: bool) -> list[int]:
     return [0, 1, 2] if move.file is not None else []
 
 
-def _table(scene: Scene, key: str, name: str | None, columns: dict[int, str]) -> TimeTable | None:
-    if name is None:
-        return None
-    if 0 in columns:
-        raise SceneError(scene.path, f"actuation.{key}", "the robot has no such elements to actuate")
-    return table_over_time(scene, f"actuation.{key}", name, columns)
+def _strains(scene: Scene, model: Model) -> dict[str, TimeTable]:
+    """Return the tables of natural strains over time by their keys in [actuation]."""
+    given = {name: file for name, file in scene.document.actuation or () if file is not None and name != "python"}
+    if "natural_twist" in given and scene.document.robot.planar:
+        raise SceneError(scene.path, "actuation.natural_twist", "a planar robot does not twist")
+    springs, hinges, edges = len(model.springs), len(model.hinges), len(model.rod_edges)
+    triangles = continuum_triangles(model.terms)
+    columns = {
+        "natural_curvature": {
+            springs: f"kappa1 of {springs} springs",
+            2 * springs: f"kappa1 and kappa2 of {springs} springs",
+        },
+        "natural_twist": {springs: f"twist of {springs} springs"},
+        "natural_hinge_angle": {hinges: f"angle of {hinges} hinges"},
+        "natural_membrane_strain": {3 * triangles: f"E11, E22, E12 of {triangles} triangles"},
+        "rest_length": {edges: f"rest length of {edges} rod edges"},
+    }
+    tables = {}
+    for name, file in given.items():
+        if 0 in columns[name]:
+            raise SceneError(scene.path, f"actuation.{name}", "the robot has no such elements to actuate")
+        tables[name] = table = table_over_time(scene, f"actuation.{name}", file, columns[name])
+        if name == "rest_length" and not (table.values > 0).all():
+            raise SceneError(scene.path, f"actuation.{name}", f"{file}: expected lengths above 0")
+        if name == "natural_curvature":
+            _refuse_out_of_plane(scene, file, table, model)
+    return tables
 
 
-def _curvatures(scene: Scene, name: str | None, model: Model) -> TimeTable | None:
+def _refuse_out_of_plane(scene: Scene, file: str, table: TimeTable, model: Model) -> None:
+    """Refuse natural curvatures that would bend a planar robot out of its plane."""
+    if model.in_plane is None:
+        return
     springs = len(model.springs)
-    columns = {springs: f"kappa1 of {springs} springs", 2 * springs: f"kappa1 and kappa2 of {springs} springs"}
-    table = _table(scene, "natural_curvature", name, columns)
-    if table is not None and model.in_plane is not None:
-        for k, values in enumerate(table.values.split(springs, dim=1)):
-            lost = values.abs().amax(0).cpu().numpy() > ROUNDING
-            lost &= ~model.in_plane.curvatures[:springs, k].cpu().numpy()
-            if lost.any():
-                problem = (
-                    f"{name}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "
-                    "which a planar robot keeps; leave it 0, or kappa2 out of the file"
-                )
-                raise SceneError(scene.path, "actuation.natural_curvature", problem)
-    return table
-
-
-def _lengths(scene: Scene, name: str | None, edges: int) -> TimeTable | None:
-    table = _table(scene, "rest_length", name, {edges: f"rest length of {edges} rod edges"})
-    if table is not None and not (table.values > 0).all():
-        raise SceneError(scene.path, "actuation.rest_length", f"{name}: expected lengths above 0")
-    return table
+    for k, values in enumerate(table.values.split(springs, dim=1)):
+        lost = values.abs().amax(0).cpu().numpy() > ROUNDING
+        lost &= ~model.in_plane.curvatures[:springs, k].cpu().numpy()
+        if lost.any():
+            problem = (
+                f"{file}: {CURVATURES[k]} of spring {int(np.flatnonzero(lost)[0])} is out of the x-z plane, to "
+                "which a planar robot keeps; leave it 0, or kappa2 out of the file"
+            )
+            raise SceneError(scene.path, "actuation.natural_curvature", problem)

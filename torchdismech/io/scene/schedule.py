@@ -129,9 +129,9 @@ class Schedule:
     ----------
     node_motions : applied one after the other in the order of their starts.
     edge_motions : twists, which add up.
-    curvature : table of natural curvatures [1]: S columns for kappa1, or 2 S for kappa1 and then kappa2 of the springs.
-    twist, hinge_angle, length : tables with S columns [rad], H columns [rad] and E columns [m].
-    membrane_strain : table with 3 F columns, E11, E22, E12 of each triangle in turn.
+    strains : tables over time by the fields of `Control` that they set, which are keys of [actuation]:
+        natural_curvature has S columns for kappa1 of the springs [1], or 2 S for kappa1 and then kappa2,
+        natural_membrane_strain E11, E22, E12 of each triangle in turn, and the others a column for each element.
     values : constants of the model that files set over time, by name.
     poses : whether clamps with a direction turn: then all clamps move as rigid bodies, by poses.
     function : called last with (time, model, control); the control that it returns is the schedule's.
@@ -139,11 +139,7 @@ class Schedule:
 
     node_motions: list[Translation | Rotation | Path3]
     edge_motions: list[Twisting]
-    curvature: TimeTable | None = None
-    twist: TimeTable | None = None
-    hinge_angle: TimeTable | None = None
-    length: TimeTable | None = None
-    membrane_strain: TimeTable | None = None
+    strains: dict[str, TimeTable] = field(default_factory=dict)
     values: dict[str, Driven] = field(default_factory=dict)
     poses: bool = False
     function: Function | None = None
@@ -159,13 +155,7 @@ class Schedule:
     def __call__(self, time: Tensor, model: Model) -> Control:
         """Return the control at the times (B,) [s]."""
         control = Control(
-            natural_curvature=self._natural_curvature(time, model),
-            natural_twist=None if self.twist is None else self.twist.at(time),
-            natural_hinge_angle=None if self.hinge_angle is None else self.hinge_angle.at(time),
-            natural_membrane_strain=None
-            if self.membrane_strain is None
-            else self.membrane_strain.at(time).unflatten(1, (-1, 3)),
-            rest_length=None if self.length is None else self.length.at(time),
+            **{name: _of_control(name, table.at(time), model) for name, table in self.strains.items()},
             clamped_q=self._clamped_q(time, model),
             pose=self._pose(time, model) if self.poses else None,
             values={name: table.at(time) for name, table in self.values.items()},
@@ -205,16 +195,19 @@ class Schedule:
             pose[:, k, :3] = x.mean(1)
         return pose
 
-    def _natural_curvature(self, time: Tensor, model: Model) -> Tensor | None:
-        if self.curvature is None:
-            return None
-        springs = len(model.springs)
-        values = self.curvature.at(time)
-        if values.shape[1] == 2 * springs:
-            return torch.stack([values[:, :springs], values[:, springs:]], dim=-1)
-        natural = model.natural_strains(len(time)).natural_curvature
-        assert natural is not None  # the robot has springs, as the table has a column for each
-        return torch.stack([values, natural[..., 1]], dim=-1)
+
+def _of_control(name: str, values: Tensor, model: Model) -> Tensor:
+    """Return the columns (B, C) of a table of natural strains in the shape that the field `name` of `Control` has."""
+    if name == "natural_membrane_strain":
+        return values.unflatten(1, (-1, 3))
+    if name != "natural_curvature":
+        return values
+    springs = len(model.springs)
+    if values.shape[1] == 2 * springs:
+        return torch.stack([values[:, :springs], values[:, springs:]], dim=-1)
+    natural = model.natural_strains(len(values)).natural_curvature
+    assert natural is not None  # the robot has springs, as the table has a column for each
+    return torch.stack([values, natural[..., 1]], dim=-1)
 
 
 def load_function(scene: Path, name: str) -> Function:
