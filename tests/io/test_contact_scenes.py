@@ -192,12 +192,15 @@ def test_static_friction_is_refused_by_key(load, keys, problem):
 @pytest.mark.parametrize(
     ("tables", "problem"),
     [
-        ('between = ["finger", "net"]\n', "contact.0.between: no table is named 'net'; named are: finger, rope"),
+        (
+            'between = ["finger", "net"]\n',
+            "SelfContact 'finger-net'.between: the robot has no part named 'net'; it has 'finger', 'rope'",
+        ),
         ('between = ["finger"]\n', "contact.0.between"),
         ("", "contact.0.between: missing"),
         ('between = ["finger", "finger"]\nthemselves = false\n', "there is nothing that may touch by it"),
         ('between = ["finger", "rope"]\nthemselves = false\n', "contact.0: SelfContact.themselves"),
-        ('between = ["finger", "rope"]\nname = "stretch"\n', "contact.0.name: 'stretch' is what reports call"),
+        ('between = ["finger", "rope"]\nname = "stretch"\n', "two energies of this robot are called 'stretch'"),
         ('between = ["finger", "rope"]\nring = 9\n', "contact.0.ring: expected less than 9"),
         (
             'between = ["finger", "rope"]\n[[contact]]\nstiffness = 1.0\nbetween = ["rope", "finger"]\n',

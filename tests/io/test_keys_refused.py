@@ -83,7 +83,7 @@ from torchdismech import InputError
             SIMULATION
             + '[floor]\nheight = -1\nresponse = "complementarity"\nmethod = "gauss_seidel"\n'
             + '[self_contact]\nresponse = "complementarity"\n',
-            "self_contact.method: all contacts of a robot are solved for by one method; floor has 'gauss_seidel', got",
+            "Complementarity.method: one for all contacts of a robot, got gauss_seidel, interior_point",
         ),
     ],
 )
@@ -146,8 +146,8 @@ IN_PLANE = HEAD["rod"].replace("[robot]\n", "[robot]\nplanar = true\n")
 @pytest.mark.parametrize(
     ("keys", "tables", "problem"),
     [
-        ("stiffness = {GJ = 1.0}\n", "", "rod: stiffness.GJ: the robot is planar, and its rods do not twist"),
-        ("stiffness = {EI2 = 1.0}\n", "", "rod: stiffness.EI2: the robot is planar, and its rods bend with EI1"),
+        ("stiffness = {GJ = 1.0}\n", "", "rod.0: stiffness.GJ: the robot is planar, and its rods do not twist"),
+        ("stiffness = {EI2 = 1.0}\n", "", "rod.0: stiffness.EI2: the robot is planar, and its rods bend with EI1"),
         (
             "",
             "[[spring]]\nnodes = [[1, 2, 3]]\nstiffness = {GJ = 1.0}\n",

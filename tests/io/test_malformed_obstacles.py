@@ -107,7 +107,7 @@ MALFORMED = {
     ),
     "capsule without length": (
         obstacle("capsule", start="[0, 0, 1]", end="[0, 0, 1]", radius="0.1"),
-        "obstacle.0: expected an end apart from start",
+        "obstacle.0: Capsule.end: expected another point than Capsule.start (or take a Sphere)",
     ),
     "obstacle's mesh missing": (obstacle("mesh", file='"rock.obj"'), "obstacle.0.file: no such file", "rock.obj"),
     "obstacle's mesh open": (
@@ -148,15 +148,18 @@ MALFORMED = {
     ),
     "two of one name": (
         obstacles(ball(name='"rock"'), ball(name='"rock"')),
-        "obstacle.1.name: expected another name than that of obstacle.0, got 'rock'",
+        "obstacle.1: add_contact: 'rock' is the name of something else",
     ),
     "name of a number": (
         obstacles(ball(name='"obstacle1"'), ball()),
-        "obstacle.1.name: expected another name than that of obstacle.0, got 'obstacle1'",
+        "obstacle.1: add_contact: 'obstacle1' is the name of something else",
     ),
     "name with a slash": (scene_text(obstacle=ball(name='"a/b"')), "obstacle.0.name: expected a letter", "'a/b'"),
-    "name that is taken": (scene_text(obstacle=ball(name='"bend"')), "obstacle.0.name: 'bend' is what reports call"),
-    "name of a part": (scene_text(obstacle=ball(name='"part0"')), "obstacle.0.name: 'part0' is what reports call"),
+    "name that is taken": (scene_text(obstacle=ball(name='"bend"')), "two energies of this robot are called 'bend'"),
+    "name of a part": (
+        scene_text(obstacle=ball(name='"part0"')),
+        "obstacle.0: add_contact: 'part0' is the name of something else",
+    ),
     "start in an obstacle": (
         scene_text(obstacle=ball(center="[0.3, 0, 0]", response='"barrier"')),
         "obstacle.0: node 3 of robot 0 starts at a gap of -0.101 m",

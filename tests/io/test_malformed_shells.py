@@ -50,7 +50,7 @@ MALFORMED = {
         "bending is 'hinge' on one side of the edge (2, 0)",
     ),
     # shells: geometry
-    "planar shell": (shell_scene(robot=SQUARE + "\nplanar = true"), "robot: planar = true is for rods"),
+    "planar shell": (shell_scene(robot=SQUARE + "\nplanar = true"), "planar: a robot with shells moves in space"),
     "triangle out of range": (shell_scene(robot=square("[[0, 1, 4]]")), "robot.triangles: triangle 0", "no node 4"),
     "triangle of two nodes": (shell_scene(robot=square("[[0, 1, 1]]")), "robot.triangles: triangle 0", "twice"),
     "triangle of two numbers": (shell_scene(robot=square("[[0, 1]]")), "robot.triangles.0:", "3 items"),
@@ -90,7 +90,7 @@ MALFORMED = {
         shell_scene(
             robot="nodes = [[0,0,0], [1,0,0], [1,1,0], [0,0,0], [-1,0,0], [0,1,1]]\ntriangles = [[0, 1, 2], [3, 4, 5]]"
         ),
-        "robot: nodes 0 and 3 are at the same place",
+        "robot: nodes: nodes 0 and 3 are in one place",
     ),  # fmt: skip
     "missing mesh": (shell_scene(robot='file = "body.stl"'), "robot.file: no such file", "body.stl"),
     "broken mesh": (shell_scene(robot='file = "broken.obj"'), "broken.obj"),

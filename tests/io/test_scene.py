@@ -290,3 +290,21 @@ def test_every_force_reaches_the_model(load):
     text = text.replace("resistive = {tangential = 0.01, normal = 0.1}", quadratic)
     force = next(f for f in load(text).build().model.forces if type(f).__name__ == "QuadraticResistive")
     assert force.density.item() == 1e3
+
+
+def test_planar_robots_lie_in_several_planes(load):
+    """Put the rod of a planar scene a second time beside the first: both move as the first alone."""
+    alone = run(load(GOOD.replace("[robot]", "[robot]\nplanar = true")))
+    nodes = [[k / 10, y, 0] for y in (0, 1) for k in range(5)]
+    edges = [[k, k + 1] for k in range(9) if k != 4]
+    robot = f"[robot]\nplanar = true\nnodes = {nodes}\nrod_edges = {edges}\n"
+    both = run(load(robot + ROD + CLAMP.replace("0, 1", "0, 1, 5, 6") + SIMULATION + GRAVITY)).positions
+    torch.testing.assert_close(both[:, :, :5], alone.positions, rtol=0, atol=1e-12)
+    torch.testing.assert_close(both[:, :, 5:] - torch.tensor([0.0, 1.0, 0.0]), alone.positions, rtol=0, atol=1e-12)
+
+
+def test_nodes_that_rounding_keeps_apart_are_refused_by_the_file(load):
+    """Name the file and [robot], as for nodes at exactly the same place."""
+    text = GOOD.replace("[0.4, 0, 0]]", "[0.2, 1e-15, 0]]")
+    with pytest.raises(InputError, match=r"scene.toml: robot: nodes: nodes 2 and 4 are in one place"):
+        load(text).build()

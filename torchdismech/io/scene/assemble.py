@@ -15,7 +15,6 @@ from torchdismech.io.scene.bodies import (
     add_inelastic,
     add_rods,
     add_shells,
-    refuse_coincident_nodes,
     selected,
     stiffen_springs,
     table_of_each,
@@ -59,8 +58,8 @@ def build_model(
         mass=robot.mass,
         clamp_rule=robot.clamp_rule,
     )
-    refuse_coincident_nodes(scene)
-    builder.add_nodes(scene.geometry.nodes)  # before all else, so that they keep the file's numbers
+    with naming(scene.path, ("robot",)):
+        builder.add_nodes(scene.geometry.nodes)  # before all else, so that they keep the file's numbers
     table_of_edges = table_of_each(scene, "rod", scene.geometry.rod_edges)
     table_of_triangles = table_of_each(scene, "shell", scene.geometry.triangles)
     add_rods(scene, builder, table_of_edges)

@@ -28,7 +28,6 @@ __all__ = [
     "add_inelastic",
     "add_rods",
     "add_shells",
-    "refuse_coincident_nodes",
     "selected",
     "stiffen_springs",
     "table_of_each",
@@ -233,17 +232,6 @@ def selected(scene: Scene, key: Key, nodes: Sequence[int] | None, box: Box | Non
         low, high = x.min(axis=0).tolist(), x.max(axis=0).tolist()
         raise SceneError(scene.path, (*key, "box"), f"no node is inside; the robot spans {low} to {high}")
     return inside
-
-
-def refuse_coincident_nodes(scene: Scene) -> None:
-    """Refuse two nodes at one place: the builder would merge them, and the numbers of nodes would not be the file's."""
-    nodes = scene.geometry.nodes
-    order = np.lexsort(nodes.T)
-    same = np.flatnonzero((np.diff(nodes[order], axis=0) == 0).all(axis=1))
-    if len(same):
-        a, b = sorted(order[same[0] : same[0] + 2].tolist())
-        problem = f"nodes {a} and {b} are at the same place: if they belong together they have to be one node"
-        raise SceneError(scene.path, "robot", problem)
 
 
 def _section(table: Any) -> Circle | Rectangle:

@@ -1,4 +1,4 @@
-"""Checks of a scene against its robot's geometry: indices, names of parts, and keys that would have no effect."""
+"""Checks of a scene against its robot's geometry: indices, and keys that would have no effect."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["check_indices", "refuse_unused"]
 
 
 def check_indices(path: Path, document: schema.Document, geometry: Geometry) -> None:
-    """Refuse indices and part names that the robot does not have, and self-contact in which nothing could touch.
+    """Refuse indices that the robot does not have, and self-contact in which nothing could touch.
 
     An index that is twice in a list is refused, too, except in tendons, which may come back.
     """
-    _check_contacts(path, document, len(geometry.nodes))
+    _refuse_endless_rings(path, document, len(geometry.nodes))
     for kind, mark, count in (("nodes", OF_NODES, len(geometry.nodes)), ("edges", OF_EDGES, len(geometry.rod_edges))):
         for key, index in marked(document, mark):
             wrong = [i for i in np.ravel(index).tolist() if i >= count]
@@ -54,14 +54,9 @@ def refuse_unused(path: Path, document: schema.Document, geometry: Geometry) -> 
             raise SceneError(path, key, problem)
 
 
-def _check_contacts(path: Path, document: schema.Document, count: int) -> None:
-    """Refuse a `ring` of self-contact that is not below `count`, the number of nodes, and names that no part has."""
+def _refuse_endless_rings(path: Path, document: schema.Document, count: int) -> None:
+    """Refuse a `ring` of self-contact that is not below `count`, the number of nodes."""
     for key, contact in document.contacts.items():
         if isinstance(contact, SelfContact) and contact.ring is not None and contact.ring >= count:
             most = f"expected less than {count}, the number of nodes"
             raise SceneError(path, (*key, "ring"), f"{most}, or nothing ever touches; got {contact.ring}")
-    called = {table.name for table in (*document.rod, *document.shell) if table.name is not None}
-    for k, between in enumerate(contact.between for contact in document.contact):
-        if lost := set(between) - called:
-            named = ", ".join(sorted(called)) or "none"
-            raise SceneError(path, ("contact", k, "between"), f"no table is named {min(lost)!r}; named are: {named}")

@@ -337,10 +337,6 @@ def read_geometry(path: Path, robot: Robot) -> Geometry:
         triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
         geometry = _scaled(Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles), robot.scale)
         _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
-    if robot.planar and len(geometry.triangles):
-        raise SceneError(path, "robot.planar", "expected a robot of rods: one with triangles moves in space")
-    if robot.planar and np.ptp(geometry.nodes[:, 1]) > 0:
-        raise SceneError(path, "robot.planar", "the robot is not planar: the y of its nodes differ")
     return geometry
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from torchdismech.contact.response import RELEASE
 from torchdismech.io.schema.base import (
@@ -35,9 +34,6 @@ __all__ = [
     "obstacle_name",
 ]
 
-# names that reports use already: for energies of the robot itself, and of its contact with the floor and with itself
-TAKEN_NAMES = ("kinetic", "stretch", "bend", "twist", "membrane", "hinge", "midedge", "self_contact", "floor")
-
 # keys that need friction, and what complementarity has in their place
 OF_FRICTION = {
     "slip_velocity": "does not smooth friction",
@@ -46,16 +42,6 @@ OF_FRICTION = {
     "backward_friction": "has one coefficient",
     "rolling": "has friction without spin",
 }
-
-
-def _free_name(name: str) -> str:
-    """Return the name of an obstacle or contact; refuse one that reports cannot use, or use for something else."""
-    if name in TAKEN_NAMES or re.fullmatch(r"part\d+", name):  # part0: forces between parts
-        raise ValueError(f"{name!r} is what reports call something else: choose another name")
-    return name
-
-
-FreeName = Annotated[Name, AfterValidator(_free_name)]
 
 
 class Law(Table):
@@ -164,15 +150,13 @@ class PartContact(SelfContact):
     between: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
         description="the names of two parts that touch each other, or twice the same"
     )
-    name: FreeName | None = Field(
-        default=None, description='what reports call it, by default both names with "-" between'
-    )
+    name: Name | None = Field(default=None, description='what reports call it, by default both names with "-" between')
 
 
 class Obstacle(LawOfObstacles):
     """[[obstacle]]: a rigid thing; how it moves."""
 
-    name: FreeName | None = Field(default=None, description="what reports call it")
+    name: Name | None = Field(default=None, description="what reports call it")
     nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
     velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
     path: TimeTableName | None = Field(default=None, description="name of a table: time, displacement x y z")
@@ -236,12 +220,6 @@ class Capsule(Bounded):
     end: Annotated[Vector, PER_ROBOT] = Field(description="the other end of its axis [x, y, z] in m")
     radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
 
-    @model_validator(mode="after")
-    def _has_length(self) -> Capsule:
-        if self.start == self.end:
-            raise ValueError(f'expected an end apart from start (or shape = "sphere"), got {self.end} for both')
-        return self
-
 
 class Cylinder(Capsule):
     """A cylinder with flat ends."""
@@ -277,28 +255,6 @@ class Contacts(Table):
         found |= {("obstacle", k): obstacle for k, obstacle in enumerate(self.obstacle)}
         found |= {("contact", k): contact for k, contact in enumerate(self.contact)}
         return found if self.self_contact is None else found | {("self_contact",): self.self_contact}
-
-    @model_validator(mode="after")
-    def _names_apart(self) -> Contacts:
-        names = [obstacle_name(k, obstacle) for k, obstacle in enumerate(self.obstacle)]
-        for k, name in enumerate(names):
-            if name in names[:k]:
-                problem = f"expected another name than that of obstacle.{names.index(name)}, got {name!r} for both"
-                raise ValueError(f"obstacle.{k}.name: {problem}")
-        return self
-
-    @model_validator(mode="after")
-    def _one_method(self) -> Contacts:
-        methods = {key: law.method for key, law in self.contacts.items() if law.response == "complementarity"}
-        for key, method in methods.items():
-            first, other = next(iter(methods.items()))
-            if (method or "interior_point") != (other or "interior_point"):
-                name, one = (".".join(map(str, k)) for k in (key, first))
-                raise ValueError(
-                    f"{name}.method: all contacts of a robot are solved for by one method; {one} has "
-                    f"{other or 'interior_point'!r}, got {method or 'interior_point'!r}"
-                )
-        return self
 
     def keys_with(self, response: str) -> list[str]:
         """Return the dotted names of the contact tables with this response."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     OF_NODES,
@@ -78,8 +78,6 @@ class Robot(Table):
             raise ValueError("nodes are given without rod_edges or triangles")
         if self.file is not None and elements:
             raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
-        if self.planar and self.triangles is not None:
-            raise ValueError("planar = true is for rods; a robot with triangles moves in space")
         return self
 
 
@@ -193,12 +191,7 @@ class Rod(Part):
         planar : whether the robot keeps to the x-z plane.
         turned : whether rods have directors from files, with which bending in the plane may take EI2.
         """
-        acting = {"EA": True, "EI1": True, "EI2": turned or not planar, "GJ": not planar}
-        for name, acts in acting.items():
-            if not acts and getattr(self.stiffness, name) is not None:
-                does = "do not twist" if name == "GJ" else "bend with EI1 there"
-                return f"stiffness.{name}: the robot is planar, and its rods {does}: leave it out"
-        names = [name for name, acts in acting.items() if acts]
+        names = ["EA", "EI1", *(["EI2"] if turned or not planar else []), *([] if planar else ["GJ"])]
         every = f"all of {', '.join(names)} in stiffness" + ", as the robot is planar" * planar
         return _problem_of_youngs(self.youngs, self.stiffness, names, every)
 
@@ -368,15 +361,6 @@ class Clamp(Table):
     )
 
     @model_validator(mode="after")
-    def _holds_something(self) -> Clamp:
+    def _one_selection(self) -> Clamp:
         exactly_one(self, "nodes", "box")
-        if self.axes == "" and not self.twist and self.direction is None:
-            raise ValueError('axes = "" and twist = false: the clamp holds nothing')
         return self
-
-    @field_validator("axes")
-    @classmethod
-    def _axes(cls, axes: str | None) -> str | None:
-        if axes is not None and (not set(axes) <= set("xyz") or len(set(axes)) < len(axes)):
-            raise ValueError('expected a subset of "xyz"')
-        return axes
