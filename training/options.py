@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,57 +10,21 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from torchdismech.errors import InputError
-from torchdismech.io.scene.refusals import Key, choices_of, field_at, keys_at, meant
+from torchdismech.io.scene.refusals import sentences
 
 __all__ = ["checked", "faults"]
 
 SHOWN = 5  # faults in one message
-IN_WORDS = {  # regular expressions of pydantic's phrases, and the words that take their place
-    r"Input should be": "expected",
-    r"a valid dictionary( or instance of \w+)?": "a table",
-    r"a valid (list|tuple)": "a list",
-    r"a valid number": "a number",
-    r"a valid integer": "a whole number",
-    r"a valid boolean": "true or false",
-    r"a valid string": "text",
-}
 
 
-def faults(error: ValidationError, document: type[BaseModel]) -> str:
-    """Return the faults that pydantic found in a document, in one line: each with its field and what was expected."""
+def faults(error: ValidationError, raw: dict[str, Any], document: type[BaseModel]) -> str:
+    """Return in one line the faults that pydantic found in the tables `raw` of a file, each by its key."""
     found = []
-    for fault in error.errors():
-        # tags of unions, such as "(Robot)", are no keys of the document
-        key = tuple(part for part in fault["loc"] if not str(part).startswith("("))
-        place, sentence = ".".join(str(part)[:80] for part in key), _sentence(fault, key, document)
+    for key, sentence in sentences(error, raw, document):
+        place = ".".join(str(part)[:80] for part in key)
         found.append(f"{place}: {sentence}" if place else sentence)
     more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
     return "; ".join([*found[:SHOWN], *more])
-
-
-def _sentence(fault: Any, key: Key, document: type[BaseModel]) -> str:
-    """Return what is wrong with one field, and which values or fields it could have."""
-    place, kind = fault["loc"], fault["type"]
-    if kind == "missing":
-        choices = choices_of(field_at(document, place))
-        return f"it is missing; expected {choices}" if choices else "it is missing"
-    if kind in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = keys_at(document, place[:-1])
-        return f"there is no such field; {meant(key, known, document)}expected one of {', '.join(known)}"
-    if kind == "value_error":
-        return fault["msg"].removeprefix("Value error, ")
-    expected = fault["msg"]
-    for pattern, words in IN_WORDS.items():
-        expected = re.sub(pattern, words, expected)
-    if kind in ("dict_type", "model_type") and (fields := _fields_of_named_tables(document, place[:1])):
-        expected = f"expected tables with names, as [{place[0]}.NAME], of the fields {', '.join(fields)}"
-    return f"{expected}, got {fault['input']!r:.80}"
-
-
-def _fields_of_named_tables(document: type[BaseModel], place: Key) -> list[str]:
-    """Return the fields of the tables that a field holds under names of the user's choice; [] if it holds none."""
-    field = field_at(document, place)
-    return keys_at(document, place) if field is not None and typing.get_origin(field.annotation) is dict else []
 
 
 def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str, given: tuple = ()) -> dict[str, Any]:
@@ -95,5 +58,5 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
         model = create_model(function.__name__, __config__=settings, **fields)
         made = model(**plain)
     except ValidationError as error:
-        raise InputError(f"{begin}{faults(error, model)}") from error
+        raise InputError(f"{begin}{faults(error, plain, model)}") from error
     return {name: getattr(made, name) for name in options}

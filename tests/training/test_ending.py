@@ -104,4 +104,4 @@ def test_refused_input_is_one_sentence(tmp_path):
     (tmp_path / "odd.toml").write_text('name = "a"\nrobot = 3\n')
     code, line = ended(started(tmp_path, str(tmp_path / "odd.toml")))
     assert code == 2
-    assert line.startswith(f"error: {tmp_path / 'odd.toml'}: data: it is missing; robot: expected a table")
+    assert line.startswith(f"error: {tmp_path / 'odd.toml'}: data: missing; robot: expected a table")

@@ -21,7 +21,7 @@ TERM_FIELDS = "kind, network, strain, replace, options"
 MALFORMED = {
     "term without kind": (
         {"learned": '[terms]\ndrag = { network = "DragLaw" }'},
-        "terms.drag.kind: it is missing; expected 'force', 'energy' or 'dissipation'",
+        "terms.drag.kind: missing; expected 'force', 'energy' or 'dissipation'",
     ),
     "term of another kind": (
         {"learned": '[terms]\ndrag = { kind = "drag", network = "DragLaw" }'},
@@ -29,15 +29,15 @@ MALFORMED = {
     ),
     "misspelt field": (
         {"learned": '[terms]\ndrag = { kid = "force", network = "DragLaw" }'},
-        f"terms.drag.kid: there is no such field; did you mean 'kind'? expected one of {TERM_FIELDS}",
+        f"terms.drag.kid: unknown key; did you mean 'kind'? expected one of {TERM_FIELDS}",
     ),
     "term without a table": (
         {"learned": '[terms]\ndrag = "DragLaw"'},
-        f"terms.drag: expected tables with names, as [terms.NAME], of the fields {TERM_FIELDS}, got 'DragLaw'",
+        f"terms.drag: expected tables with names, as [terms.NAME], of the keys {TERM_FIELDS}, got 'DragLaw'",
     ),
     "terms without names": (
         {"learned": '[[terms]]\nkind = "force"\nnetwork = "DragLaw"'},
-        f"terms: expected tables with names, as [terms.NAME], of the fields {TERM_FIELDS}, got [{{'kind'",
+        f"terms: expected tables with names, as [terms.NAME], of the keys {TERM_FIELDS}, got [{{'kind'",
     ),
     "text for a list": (
         {"learned": '[constants]\nyoungs = { tensors = "bend_twist.EI1" }'},
@@ -53,15 +53,15 @@ MALFORMED = {
     ),
     "field of another kind of robot": (
         {"robot": '[robot]\nscene = "arm.toml"\nbending = 5e-3'},
-        "robot.bending: there is no such field; expected one of scene, overrides, gripped",
+        "robot.bending: unknown key; expected one of scene, overrides, gripped",
     ),
     "field of another table": (
         {"head": 'name = "one"\niterations = 3'},
-        "iterations: there is no such field; did you mean stages.iterations? expected one of name, seed",
+        "iterations: unknown key; did you mean stages.iterations? expected one of name, seed",
     ),
     "a letter of a field left out": (
         {"robot": '[robot]\nscene = "arm.toml"\n[markers]\nnode = [3]'},
-        "markers.node: there is no such field; did you mean 'nodes'?",
+        "markers.node: unknown key; did you mean 'nodes'?",
     ),
     "constants that nothing trains": (
         {
@@ -72,7 +72,7 @@ MALFORMED = {
     ),
     "table in the one before": (
         {"data": '[data]\npath = "recordings"\nnoise = 0.1'},
-        "data.noise: there is no such field; noise is a table of its own, [noise]; expected one of path, train",
+        "data.noise: unknown key; noise is a table of its own, [noise]; expected one of path, train",
     ),
 }
 

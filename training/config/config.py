@@ -36,7 +36,7 @@ class Logging(Table):
 
 
 def _kind_of_robot(given: Any) -> str:
-    """Return the tag of a robot's table in pydantic's union; `options.faults` leaves such tags out of messages."""
+    """Return the tag of a robot's table in pydantic's union; messages leave such tags out."""
     scene = "scene" in given if isinstance(given, dict) else isinstance(given, SceneRobot)
     return "(SceneRobot)" if scene else "(Robot)"
 

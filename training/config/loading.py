@@ -49,7 +49,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     try:
         config = Config.model_validate(tables)
     except ValidationError as error:
-        raise InputError(f"{path}: {faults(error, Config)}") from error
+        raise InputError(f"{path}: {faults(error, tables, Config)}") from error
     config._file = str(path)
     return config
 

@@ -104,7 +104,9 @@ def read_facts(facts: Mapping[str, Any], folder: Path) -> Before:
     try:
         return Before.model_validate(facts)
     except ValidationError as error:
-        raise InputError(f"{folder}: its checkpoint holds what no fit writes: {faults(error, Before)}") from error
+        raise InputError(
+            f"{folder}: its checkpoint holds what no fit writes: {faults(error, dict(facts), Before)}"
+        ) from error
 
 
 def differences(before: Before, config: Config, recordings: Mapping[str, str], files: Mapping[str, str]) -> list[str]:

@@ -16,11 +16,11 @@ from pydantic.fields import FieldInfo
 from torchdismech.errors import InputError, shown
 from torchdismech.io.schema.base import PER_ROBOT, Key, is_marked
 
-__all__ = ["Key", "SceneError", "choices_of", "field_at", "keys_at", "meant", "naming", "sentences"]
+__all__ = ["Key", "SceneError", "field_at", "naming", "sentences"]
 
 WORDS = {
     r"a valid dictionary.*": "a table",
-    r"a valid list": "a list",
+    r"a valid (list|tuple)": "a list",
     r"a valid number": "a number",
     r"a valid integer": "a whole number",
     r"a valid boolean": "true or false",
@@ -66,7 +66,7 @@ def sentences(error: ValidationError, raw: dict[str, Any], document: type[BaseMo
 
 def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tuple[Key, str]:
     key = _key_in_file(fault["loc"], raw)
-    if fault["type"] == "extra_forbidden":
+    if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return key, _unknown_key(key, fault["loc"], document)
     if fault["type"] == "value_error":
         return key, fault["msg"].removeprefix("Value error, ")
@@ -74,7 +74,7 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     description = field.description if field is not None and field.description else ""
     meaning = f" ({description})" if description else ""
     if fault["type"] == "missing":
-        choices = choices_of(field)
+        choices = _choices(field)
         return key, f"missing{f'; expected {choices}' if choices else ''}{meaning}"
     if fault["type"] in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_tag(key, fault, field)
@@ -83,11 +83,19 @@ def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tup
     if description and _names_alternative(fault["loc"], key):
         return key, f"expected {description}, got {shown(fault['input'])}"
     expected = _in_words_of_toml(fault["msg"])
+    if fault["type"] in ("dict_type", "model_type") and (fields := _fields_of_named_tables(document, fault["loc"][:1])):
+        expected = f"expected tables with names, as [{key[0]}.NAME], of the keys {', '.join(fields)}"
     if field is not None and fault["type"] in ("too_short", "too_long"):
         bound = fault["ctx"]["min_length" if fault["type"] == "too_short" else "max_length"]
         if bound in _exact_lengths(field.annotation, field.metadata):
             expected = re.sub(r"at \w+", "exactly", expected)
     return key, f"{expected}{meaning}, got {shown(fault['input'])}{_of_each_robot(key, field, fault)}"
+
+
+def _fields_of_named_tables(document: type[BaseModel], location: Key) -> list[str]:
+    """Return the keys of the tables that a key holds under names of the user's choice; [] if it holds none."""
+    field = field_at(document, location)
+    return _keys_at(document, location) if field is not None and typing.get_origin(field.annotation) is dict else []
 
 
 def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]:
@@ -100,7 +108,7 @@ def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]
     return (*key, tag), f"expected {choices}, got {shown(fault['input'][tag])}"
 
 
-def choices_of(field: FieldInfo | None) -> str:
+def _choices(field: FieldInfo | None) -> str:
     """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty unless its type lists them."""
     if field is None or typing.get_origin(field.annotation) is not typing.Literal:
         return ""
@@ -155,7 +163,7 @@ def _key_in_file(location: Key, raw: Any) -> Key:
             if part not in raw and not missing:
                 continue
             raw = raw.get(part)
-        elif isinstance(raw, list) and isinstance(part, int):
+        elif isinstance(raw, list | tuple) and isinstance(part, int):
             raw = raw[part] if part < len(raw) else None
         else:
             continue
@@ -164,11 +172,11 @@ def _key_in_file(location: Key, raw: Any) -> Key:
 
 
 def _unknown_key(key: Key, location: Key, document: type[BaseModel]) -> str:
-    known = keys_at(document, location[:-1])
-    return f"unknown key; {meant(key, known, document)}expected one of {', '.join(known)}{_quotes(key)}"
+    known = _keys_at(document, location[:-1])
+    return f"unknown key; {_meant(key, known, document)}expected one of {', '.join(known)}{_quotes(key)}"
 
 
-def meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
+def _meant(key: Key, known: Sequence[str], document: type[BaseModel]) -> str:
     """Return a hint at the key that is meant by an unknown one: one of nearly that name, or one of another table.
 
     It is empty where there is no such key.
@@ -198,8 +206,8 @@ def _elsewhere(key: Key, document: type[BaseModel]) -> str:
         is_list = typing.get_origin(document.model_fields[name].annotation) is list
         return f"{name} is a table of its own, {f'[[{name}]]' if is_list else f'[{name}]'}; "
     above = [] if len(key) == 1 else [str(first)]
-    tables = [table for table in keys_at(document, above) if table not in key[1:-1]]
-    places = [".".join([*above, table, name]) for table in tables if name in keys_at(document, [*above, table])]
+    tables = [table for table in _keys_at(document, above) if table not in key[1:-1]]
+    places = [".".join([*above, table, name]) for table in tables if name in _keys_at(document, [*above, table])]
     return f"did you mean {' or '.join(places)}? " if 0 < len(places) <= 2 else ""
 
 
@@ -210,7 +218,7 @@ def _quotes(key: Key) -> str:
     return f'; a name with dots stands in quotes: "{".".join(map(str, key[2:]))}" = {{..}}'
 
 
-def keys_at(document: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+def _keys_at(document: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     """Return the keys that the table at pydantic's location may have; none where there is no table."""
     field = field_at(document, location)
     if field is None:
