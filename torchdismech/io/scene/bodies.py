@@ -90,7 +90,10 @@ def add_shells(scene: Scene, builder: RobotBuilder, table_of: np.ndarray) -> Non
         used, inverse = np.unique(run, return_inverse=True)
         shell = scene.values.shell[k]
         faces = inverse.reshape(-1, 3)
-        kinds = (shell.bending, shell.natural, _given(shell.stiffness), shell.membrane, shell.name)
+        stiffness = _given(shell.stiffness)
+        if shell.youngs is None:  # beside [membrane], which takes the place of this stiffness, too
+            stiffness.setdefault("membrane", 1.0)
+        kinds = (shell.bending, shell.natural, stiffness, shell.membrane, shell.name)
         with naming(scene.path, ("shell", k)):
             builder.add_shell(nodes[used], faces, shell.thickness, _material(shell), *kinds)
     if scene.values.membrane is not None:
