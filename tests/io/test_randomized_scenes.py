@@ -142,3 +142,13 @@ def test_loads_of_as_many_robots_as_places(load):
     point, line, moment = load(GOOD + loads).build().model.forces[-3:]
     assert point.force[:, 1].tolist() == [1, 2] and line.load[:, 2].tolist() == [3, 4]
     assert moment.moment[:, 1].tolist() == [5, 6]
+
+
+def test_components_of_vectors_at_their_defaults_are_drawn(load):
+    """Draw one angle of a box whose rotation the scene leaves out: the others are zero."""
+    box = '[[obstacle]]\nshape = "box"\ncenter = [0, 0, -9]\nsize = [1, 1, 1]\nstiffness = 1.0\nspacing = 0.01\n'
+    drawn = '[batch]\nsize = 2\n[batch.randomize]\n"obstacle.rotation.1" = {uniform = [0.1, 0.2]}\n'
+    scene = load(GOOD + box + drawn)
+    angles = scene.randomized["obstacle.rotation.1"]
+    rotation = scene.build().model.obstacles[0].shape.rotation
+    assert torch.equal(rotation, torch.stack([0 * angles, angles, 0 * angles], dim=1))

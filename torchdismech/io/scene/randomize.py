@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
-from torchdismech.io.scene.names import number_in_list, number_of_table
+from torchdismech.io.scene.names import number_in_list, number_of_table, put
 from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
 from torchdismech.io.schema.base import PER_ROBOT, is_marked
 from torchdismech.io.schema.scene import Batch, Distribution, Document
@@ -22,6 +22,7 @@ from torchdismech.values import tensor_of
 __all__ = ["Sampled", "draw", "with_draws"]
 
 Sampled = Callable[[str, Distribution], Iterator[np.ndarray]]
+ProblemOf = Callable[[float], str | None]  # why a scene would not accept a value in the place of a number
 TRIES = 100  # most draws of a number, until the scene accepts one
 # An interval is checked at two points this part of its length inside of its bounds, so that a bound may itself be a
 # value that is not allowed, such as 0 for a positive number.
@@ -74,9 +75,10 @@ def draw(path: Path, document: Document, raw: dict[str, Any], sampled: Sampled |
         key = _resolved(path, where, name, document)
         if key in draws:
             raise SceneError(path, where, "the same number is drawn under another name, too")
-        _refuse_bounds(path, where, key, distribution, raw)
+        problem_of = partial(_problem, path, document, raw, key)
+        _refuse_bounds(path, where, distribution, problem_of)
         samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
-        draws[key] = torch.from_numpy(_accepted(path, where, key, samples, raw))
+        draws[key] = torch.from_numpy(_accepted(path, where, samples, problem_of))
     return draws
 
 
@@ -179,7 +181,7 @@ def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np
         yield random.normal(mean, deviation, size=batch.size)
 
 
-def _refuse_bounds(path: Path, where: str, key: Key, distribution: Distribution, raw: dict[str, Any]) -> None:
+def _refuse_bounds(path: Path, where: str, distribution: Distribution, problem_of: ProblemOf) -> None:
     """Refuse an interval whose bounds the scene would not accept as values, whatever is drawn from it."""
     for kind in ("uniform", "loguniform"):
         ends = getattr(distribution, kind)
@@ -187,12 +189,12 @@ def _refuse_bounds(path: Path, where: str, key: Key, distribution: Distribution,
             continue
         for bound, other in (ends, ends[::-1]):
             inside = bound + BOUND * (other - bound)
-            problem = _problem(key, inside, raw)
+            problem = problem_of(inside)
             if problem is not None:
                 raise SceneError(path, f"{where}.{kind}", f"numbers near {bound:.6g} may be drawn: {problem}")
 
 
-def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], raw: dict[str, Any]) -> np.ndarray:
+def _accepted(path: Path, where: str, samples: Iterator[np.ndarray], problem_of: ProblemOf) -> np.ndarray:
     """Return draws (B,) of a number that the scene accepts: each robot's first that is accepted.
 
     So a robot's number does not depend on the other robots. Refused is a robot without such a draw among the samples,
@@ -200,22 +202,22 @@ def _accepted(path: Path, where: str, key: Key, samples: Iterator[np.ndarray], r
     """
     values = next(samples)
     for tries in range(1, TRIES + 1):
-        ends = {robot: _problem(key, float(values[robot]), raw) for robot in (values.argmin(), values.argmax())}
+        ends = {robot: problem_of(float(values[robot])) for robot in (values.argmin(), values.argmax())}
         wrong = [(robot, problem) for robot, problem in ends.items() if problem is not None]
         if not wrong:
             return values
         next_values = next(samples, None)
         if next_values is None or tries == TRIES:
             break
-        rows = _refused(key, values, raw)
+        rows = _refused(values, problem_of)
         values[rows] = next_values[rows]
     robot, problem = wrong[0]
     in_draw = f" in draw {tries}, as in all before" if tries > 1 else ""
     raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{in_draw}: {problem}")
 
 
-def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
-    """Return which draws (B,) of a key the scene would not accept.
+def _refused(values: np.ndarray, problem_of: ProblemOf) -> np.ndarray:
+    """Return which draws (B,) the scene would not accept.
 
     Accepted numbers are taken to be an interval: values are tried from the smallest up and from the largest down, until
     one is accepted.
@@ -223,23 +225,25 @@ def _refused(key: Key, values: np.ndarray, raw: dict[str, Any]) -> np.ndarray:
     refused = np.zeros(len(values), dtype=bool)
     for order in (values.argsort(), values.argsort()[::-1]):
         for robot in order:
-            if refused[robot] or _problem(key, float(values[robot]), raw) is None:
+            if refused[robot] or problem_of(float(values[robot])) is None:
                 break
             refused[robot] = True
     return refused
 
 
-def _problem(key: Key, value: float, raw: dict[str, Any]) -> str | None:
+def _problem(path: Path, document: Document, raw: dict[str, Any], key: Key, value: float) -> str | None:
     """Return why the scene would not accept a value in the place of a number; None if it would."""
     trial = copy.deepcopy(raw)
-    table: Any = trial
-    for part, following in zip(key, [*key[1:], None], strict=True):
-        if isinstance(table, dict) and part == 0 and isinstance(part, int):
-            continue  # [rod] that stands alone
-        if following is None:
-            table[part] = value
-        else:
-            table = table.setdefault(part, {}) if isinstance(table, dict) else table[part]
+    placed: Any = value
+    *place, last = key
+    if isinstance(last, int):  # of a vector, which is placed as a whole: the file may leave it at its default
+        vector: Any = document
+        for part in place:
+            vector = vector[part] if isinstance(part, int) else getattr(vector, part)
+        placed = [*vector[:last], value, *vector[last + 1 :]]
+    else:
+        place.append(last)
+    put(path, trial, ".".join(map(str, place)), placed)
     try:
         Document.model_validate(trial)
     except ValidationError as error:
