@@ -218,7 +218,8 @@ def test_what_cannot_be_resumed_is_refused(scene, tmp_path):
     assert "batch.seed was 0 and is 1 by --seed;" in refused(SCENE, "--seed", 1)
     assert "has 10 steps already" in refused(SCENE, "--steps", 10, "--seed", 0)  # as by default
     written_out = SCENE.replace("dt = 0.01\n", "dt = 0.01\nline_search = true\n")
-    assert "has 10 steps already" in refused(written_out, "--steps", 10)  # a default, too
+    written_out = written_out.replace("youngs", 'natural = "initial"\nyoungs', 1)
+    assert "has 10 steps already" in refused(written_out, "--steps", 10)  # defaults, too
     assert "simulation.line_search was True and is False" in refused(written_out.replace("= true", "= false"))
     assert "output.every was 10 and is 5" in refused(SCENE.replace("every = 10", "every = 5"))
     out.write_text("not a run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
@@ -10,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
+from pydantic import ValidationError
 
 from torchdismech.control.protocol import remembers
 from torchdismech.errors import InputError, Status
@@ -97,16 +97,17 @@ def _parts(scene: Scene, model: Model) -> dict[str, str]:
 def _refuse_changes(scene: Scene, setup: Setup, path: Path, earlier: Trajectory, rows: slice) -> None:
     if "tables" not in earlier.attributes:
         raise InputError(f"{path}: was not written from a scene file: nothing says how to go on")
-    theirs = dict(_leaves(_stored(path, earlier, "tables")))
-    ours = dict(_leaves(scene.tables))
-    changed = {key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key)} - MAY_CHANGE
-    if changed:
-        theirs, ours = _with_defaults(theirs, changed), _with_defaults(ours, changed)
-    different = sorted(key for key in changed if theirs.get(key) != ours.get(key))
+    tables = _stored(path, earlier, "tables"), scene.tables
+    with contextlib.suppress(ValidationError):  # of a table of another version
+        # with all defaults: one that is written out is no change
+        tables = Document.model_validate(tables[0]).model_dump(), Document.model_validate(tables[1]).model_dump()
+    theirs, ours = dict(_leaves(tables[0])), dict(_leaves(tables[1]))
+    different = sorted(key for key in (theirs | ours).keys() - MAY_CHANGE if theirs.get(key) != ours.get(key))
     if different:
         key = different[0]
         flag = FLAGS.get(key, f"an override of {scene.path}")
-        where = f"by {flag}" if key in scene.overridden else f"in {scene.path}"
+        overridden = not scene.overridden.isdisjoint({key, key.replace(".0.", ".", 1)})
+        where = f"by {flag}" if overridden else f"in {scene.path}"
         raise InputError(
             f"{path}: is a run of another scene: {key} was {theirs.get(key)!r} and is {ours.get(key)!r} {where}; "
             f"only simulation.duration may change; {INSIST}"
@@ -123,30 +124,6 @@ def _refuse_changes(scene: Scene, setup: Setup, path: Path, earlier: Trajectory,
         raise InputError(
             f"{path}: its random numbers are not those that {scene.path} draws with this version; {INSIST}"
         )
-
-
-def _with_defaults(values: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    """Return `values` (by dotted key), with defaults for those of `keys` that are missing.
-
-    So a default that is written out does not count as a change. Known are the defaults of the tables that every scene
-    has, whether it says so or not: [robot], [simulation], [environment], [batch] and [output].
-    """
-    defaults = {}
-    for key in keys - values.keys():
-        name, _, field = key.partition(".")
-        fields = _fields_of_every_scene(name)
-        if field in fields and not fields[field].is_required():
-            defaults[key] = fields[field].get_default(call_default_factory=True)
-    return defaults | values
-
-
-def _fields_of_every_scene(name: str) -> dict[str, FieldInfo]:
-    """Return the fields of the table `name`, if every scene has that table; else none."""
-    table = Document.model_fields.get(name)
-    if table is None:
-        return {}
-    kind = table.annotation if table.is_required() else type(table.get_default(call_default_factory=True))
-    return kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
 
 
 def _changed_files(scene: Scene, path: Path, earlier: Trajectory) -> list[str]:
@@ -244,11 +221,11 @@ def _stored(path: Path, earlier: Trajectory, name: str) -> dict[str, Any]:
 
 
 def _leaves(tables: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of nested tables; lists of tables are numbered, any other list is one value."""
+    """Yield (dotted key, value) of what is given in nested tables; lists of tables are numbered, other lists values."""
     if isinstance(tables, list) and tables and isinstance(tables[0], dict):
         tables = {str(k): table for k, table in enumerate(tables)}
-    if not isinstance(tables, dict):
+    if isinstance(tables, dict):
+        for name, value in tables.items():
+            yield from _leaves(value, f"{key}.{name}" if key else name)
+    elif tables is not None and tables != []:
         yield key, tables
-        return
-    for name, value in tables.items():
-        yield from _leaves(value, f"{key}.{name}" if key else name)
