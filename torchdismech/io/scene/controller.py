@@ -13,7 +13,6 @@ from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.scene.schedule import Schedule
 from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.schema import controller as schema
-from torchdismech.io.schema.base import Table as Keys
 from torchdismech.io.tables import read_rows
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
@@ -41,7 +40,7 @@ def build_controller(scene: Scene, model: Model, state: State, schedule: Schedul
     schedule : natural strains over time; a table in it that the controller overrides as a whole is refused.
     run_code : run the file that controller.python names; if False, its controller is not made, and None returned.
     """
-    table, dt = scene.document.controller, scene.document.simulation.dt
+    table, dt = scene.values.controller, scene.document.simulation.dt
     if table is None or (table.python is not None and not run_code):
         return None
     assert dt is not None  # the schema refuses controllers of statics
@@ -70,10 +69,10 @@ def _refuse_overridden(scene: Scene, controller: PI, model: Model, schedule: Sch
             raise SceneError(scene.path, ("actuation", key), problem)
 
 
-def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
+def _pi(scene: Scene, table: Any, model: Model, dt: float) -> PI:
     """Return the PI controller that [controller] describes, with gains for each robot where they are drawn."""
-    strains = Strains(model, table.fields, _given_keys(table.elements))
-    gains = {name: getattr(scene.values.controller, name) for name in ("Kp", "Ki")}
+    strains = Strains(model, table.fields, table.elements)
+    gains = {name: getattr(table, name) for name in ("Kp", "Ki")}
     return PI(
         model,
         strains,
@@ -82,13 +81,13 @@ def _pi(scene: Scene, table: schema.Controller, model: Model, dt: float) -> PI:
         **{name: gain.squeeze(1) if isinstance(gain, Tensor) else gain for name, gain in gains.items()},
         feed_forward=table.feed_forward,
         smoothing=table.smoothing,
-        actuators=None if table.actuators is None else _given_keys(table.actuators),
-        rate=_given_keys(table.rate),
-        limit=_given_keys(table.limit),
+        actuators=table.actuators,
+        rate=table.rate,
+        limit=table.limit,
         least_length=table.least_length,
         every=table.every,
         delay=table.delay,
-        noise=_given_keys(table.noise) or None,
+        noise=table.noise,
         seed=scene.document.batch.seed,
         robots=scene.robots,
     )
@@ -111,11 +110,6 @@ def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor |
         return None
     with reading(scene.path, "controller.target_directors", table.target_directors) as path:
         return read_rows(path, len(model.rod_edges), ("x", "y", "z"), "rod edge")
-
-
-def _given_keys(table: Keys | None) -> dict[str, Any]:
-    """Return the keys of a table that are given, with their values."""
-    return {} if table is None else table.model_dump(exclude_none=True)
 
 
 # ---- users' code ---------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ WORDS = {
     r"a valid boolean": "true or false",
     r"a valid string": "text",
     r"List should have (at \w+ \d+) items? after validation, not \d+": r"expected a list of \1 items",
+    r"Dictionary should have (at \w+ \d+) items? after validation, not \d+": r"expected a table of \1 key",
     r"String should have (at \w+ \d+) characters?": r"expected text of \1 characters",
 }
 MAX_LENGTH = 1000  # characters of a message: names and texts of a scene may be of any length
@@ -142,7 +143,7 @@ def _names_alternative(location: Key, key: Key) -> bool:
 
     It is then not a key of the file.
     """
-    return isinstance(location[-1], str) and location[-1] != key[-1]
+    return isinstance(location[-1], str) and location[-1] not in (key[-1], "[key]")  # [key]: what is wrong is the key
 
 
 def _in_words_of_toml(message: str) -> str:

@@ -9,7 +9,6 @@ from pydantic import Field, model_validator
 from torchdismech.io.schema.base import (
     PER_ROBOT,
     FileName,
-    FilledTable,
     FunctionName,
     Index,
     NotNegative,
@@ -21,29 +20,10 @@ from torchdismech.io.schema.base import (
 
 __all__ = ["Controller"]
 
-Elements = Annotated[list[Index], Field(min_length=1)]
-
-
-class ByField(FilledTable):
-    """A number for each kind of strain; curvature stands for kappa1 and kappa2."""
-
-    stretch: NotNegative | None = Field(default=None, description="of rod edges [1]")
-    curvature: NotNegative | None = Field(default=None, description="of springs, both [1/m]")
-    kappa1: NotNegative | None = Field(default=None, description="of springs [1/m]")
-    kappa2: NotNegative | None = Field(default=None, description="of springs [1/m]")
-    twist: NotNegative | None = Field(default=None, description="of springs [rad/m]")
-    hinge_angle: NotNegative | None = Field(default=None, description="of hinges [rad]")
-
-
-class ElementsByField(FilledTable):
-    """Indices for each kind of strain."""
-
-    stretch: Elements | None = Field(default=None, description="indices of rod edges")
-    curvature: Elements | None = Field(default=None, description="indices of springs, for kappa1 and kappa2")
-    kappa1: Elements | None = Field(default=None, description="indices of springs")
-    kappa2: Elements | None = Field(default=None, description="indices of springs")
-    twist: Elements | None = Field(default=None, description="indices of springs")
-    hinge_angle: Elements | None = Field(default=None, description="indices of hinges")
+# strains; curvature stands for kappa1 and kappa2
+Strain = Literal["stretch", "curvature", "kappa1", "kappa2", "twist", "hinge_angle"]
+ByStrain = Annotated[dict[Strain, NotNegative], Field(min_length=1)]  # of twist in rad/m, hinge_angle in rad
+ElementsByStrain = Annotated[dict[Strain, Annotated[list[Index], Field(min_length=1)]], Field(min_length=1)]
 
 
 class Controller(Table):
@@ -51,11 +31,11 @@ class Controller(Table):
 
     kind: Literal["pi"] | None = Field(default=None, description='"pi": feedback from strains to natural strains')
     python: FunctionName | None = Field(default=None, description='"file.py:function"')
-    fields: Annotated[
-        list[Literal["stretch", "curvature", "kappa1", "kappa2", "twist", "hinge_angle"]], Field(min_length=1)
-    ] = Field(default=["stretch", "curvature"], description="strains that are controlled")
-    elements: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: of which elements")
-    actuators: ElementsByField | None = Field(default=None, description="{stretch = [..], ..}: elements that act")
+    fields: Annotated[list[Strain], Field(min_length=1)] = Field(
+        default=["stretch", "curvature"], description="strains that are controlled"
+    )
+    elements: ElementsByStrain | None = Field(default=None, description="{stretch = [..], ..}: of which elements")
+    actuators: ElementsByStrain | None = Field(default=None, description="{stretch = [..], ..}: elements that act")
     target: FileName | None = Field(default=None, description="name of a table: x, y, z of each node")
     target_directors: FileName | None = Field(
         default=None, description="name of a table: x, y, z of the first director of each rod edge, in the target"
@@ -66,12 +46,12 @@ class Controller(Table):
     Ki: Annotated[NotNegative, PER_ROBOT] = Field(default=10.0, description="gain of the integral [1/s]")
     feed_forward: bool = Field(default=False, description="true or false: add the reference")
     smoothing: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="passes of (1, 2, 1) / 4")
-    rate: ByField | None = Field(default=None, description="{stretch = .., ..}: largest change in a second")
-    limit: ByField | None = Field(default=None, description="{stretch = .., ..}: largest natural strain")
+    rate: ByStrain | None = Field(default=None, description="{stretch = .., ..}: largest change in a second")
+    limit: ByStrain | None = Field(default=None, description="{stretch = .., ..}: largest natural strain")
     least_length: Annotated[float, Field(gt=0, lt=1)] = Field(default=0.1, description="least share of rest lengths")
     every: Positive | None = Field(default=None, description="sampling time [s]")
     delay: Annotated[int, Field(ge=0, le=1000)] = Field(default=0, description="steps by which what it sees is late")
-    noise: ByField | None = Field(default=None, description="{stretch = .., ..}: standard deviation of what it sees")
+    noise: ByStrain | None = Field(default=None, description="{stretch = .., ..}: standard deviation of what it sees")
 
     @model_validator(mode="after")
     def _complete(self) -> Controller:
