@@ -12,8 +12,8 @@ import torch
 from tests.integrate.recordings import LOADS, plates, rods_on_cpu
 from torchdismech import BDF2, Control, ImplicitEuler, ImplicitMidpoint, Newmark, rollout, trainable, unroll
 from torchdismech.integrate import forward
-from torchdismech.integrate.gradients import course
-from torchdismech.integrate.recorded import for_threads, gradients_in_turn, recording
+from torchdismech.integrate.gradients import sums
+from torchdismech.integrate.recorded import for_threads, recording
 from torchdismech.integrate.recorded import gradients as recorded_gradients
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.rounds import RecordedRounds
@@ -213,15 +213,12 @@ def gradients_of_a_course(model, integrator, state, trained):
     return torch.autograd.grad((run.q.square().sum((0, 2)) * torch.arange(ROBOTS)).sum(), trained)
 
 
-SHARING = {gradients_of_single_steps: gradients_in_turn, gradients_of_a_course: course}
-
-
 @pytest.mark.parametrize("load", [None, "rough floor"])
 @pytest.mark.parametrize("gradients", [gradients_of_single_steps, gradients_of_a_course])
 def test_gradients(gradients, load, threads, monkeypatch):
     """Threads go back through the steps of several parts, and every bit of the gradients is the same."""
     monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
-    found, seen = [], threads_that_share_in(SHARING[gradients], monkeypatch)
+    found, seen = [], threads_that_share_in(sums, monkeypatch)
     for count in (1, 3):
         model, trained = trained_rods(None if load is None else LOADS[load]())
         threads(count)
@@ -261,7 +258,7 @@ def test_gradients_follow_what_an_optimiser_changed(count, gradients, threads, m
 def test_a_step_that_recordings_refuse_is_differentiated_without_them(gradients, threads, monkeypatch):
     """As where a matrix is singular. No thread takes the recording of another, which may be in use."""
     monkeypatch.setattr(recorded_gradients, "PASSES_BEFORE_RECORDING", 1)
-    seen = threads_that_share_in(SHARING[gradients], monkeypatch)
+    seen = threads_that_share_in(sums, monkeypatch)
     integrator, found, in_use, shared, replayed = INTEGRATORS["euler"](), [], [], [], RecordedAdjoint.replayed
 
     def refused(self, *given):

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from torchdismech.integrate.chunks import chunks_of
 from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks, takes_chunks
-from torchdismech.integrate.gradients.adjoint import Gradients
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
 from torchdismech.integrate.gradients.course_states import CourseStates
@@ -27,11 +26,9 @@ from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.gradients import fitting_kind
-from torchdismech.integrate.recorded.gradients_in_turn import adjoints_for_threads
+from torchdismech.integrate.recorded.gradients import RecordedPasses, fitting_kind
 from torchdismech.integrate.recorded.recording import kind_of
 from torchdismech.robot.state import Control, State
-from torchdismech.system.workers import shared_out
 
 __all__ = ["Course", "course_of", "can_begin_course"]
 
@@ -163,40 +160,22 @@ class _CourseGradients:
     def summed(self) -> list[Tensor | None]:
         """Return the gradients by the state before the steps and the model's tensors, None for those that need none."""
         sums = Sums(self._needed, [*[0] * self._recipe.n_state, *self._recipe.axes_of_values])
-        chunks = self._recipe.chunks
-        for number, solved in enumerate(chunks):
-            recordings = self._recordings(len(chunks) - number)
-            if len(recordings) > 1:
-                rest = chunks[number:]
-                for solved, gradients in zip(rest, self._by_threads(recordings, rest), strict=True):
-                    sums.add(solved.chunk, gradients)
-                break
-            sums.add(solved.chunk, self._of_chunk(solved))
+        sums.add_chunks(self._recipe.chunks, self._of_chunk, self._recordings)
         return sums.gradients()
 
-    def _of_chunk(self, solved: SolvedChunk, recording: RecordedAdjoint | None = None) -> list[Tensor | None]:
+    def _of_chunk(self, solved: SolvedChunk, recording: RecordedAdjoint | None) -> list[Tensor | None]:
         """Return the gradients of a chunk by the tensors that need one; a recording's next chunk overwrites them."""
         chunk, values = solved.chunk, self._needed[self._recipe.n_state :]
         backward = ChunkBackward(self._recipe, solved, self._fitting, self._states, self._controls, values, recording)
         by_steps = {name: chunk.zero_where_repeated(gradient, axis=1) for name, gradient in self._by_steps.items()}
         last = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in self._by_last]
         by_state, by_values = backward.pulled_back(by_steps, last)
-        self._fitting = backward.fitting
         return [*[g for g, (_, need) in zip(by_state, self._needed, strict=False) if need], *by_values]
-
-    def _by_threads(self, recordings: Sequence[RecordedAdjoint], chunks: Sequence[SolvedChunk]) -> list[Gradients]:
-        """Return the gradients of chunks as `_of_chunk` does, found by one thread for each recording."""
-
-        def found(recording: RecordedAdjoint, solved: SolvedChunk) -> Gradients:
-            return tuple(None if g is None else g.clone() for g in self._of_chunk(solved, recording))
-
-        return shared_out(found, recordings, chunks)
 
     def _recordings(self, parts: int) -> list[RecordedAdjoint]:
         """Return recordings that differentiate steps of this many chunks side by side; none where there are none."""
-        if self._fitting is None:
-            return []
-        return adjoints_for_threads(self._recipe, self._fitting, self._of_first_step(), parts)
+        recorded = RecordedPasses.of(self._recipe, self._fitting, self._of_first_step())
+        return [] if recorded is None else recorded.side_by_side(parts)
 
     def _of_first_step(self) -> Needed:
         """Return the tensors that the first step depends on, and whether a backward pass finds gradients by them."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from torchdismech.integrate.gradients.gradient import solved_gradients
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
-from torchdismech.integrate.recorded.gradients_in_turn import RecordedSteps
+from torchdismech.integrate.recorded.gradients import RecordedPasses
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.instructions import NoInstruction
@@ -70,12 +69,9 @@ class ChunkBackward:
             (chunk.of(t, axis), need) for (t, need), axis in zip(values, recipe.axes_of_values, strict=True)
         ]
         self._recording = recording
-        self._recorded: RecordedSteps | None = None
-
-    @property
-    def fitting(self) -> StepKind | None:
-        """The kind of steps that the model is known to fit."""
-        return self._recipe.fitting
+        self._recorded: RecordedPasses | None = None
+        self._model_tensors: list[Tensor] = []  # those among the inputs of the steps
+        self._last: RecordedAdjoint | None = None  # the recording that differentiated the last step
 
     def pulled_back(
         self, by_steps: dict[str, Tensor], gradients: list[Tensor | None]
@@ -106,22 +102,21 @@ class ChunkBackward:
             gradients = self._with_time(by_state)
             totals = [_added_in_place(total, gradient) for total, gradient in zip(totals, by_values, strict=True)]
         if self._recorded is not None:
-            self._recorded.count(len(self._controls))
+            self._recorded.passes.replayed_steps += len(self._controls)
         return gradients, totals
 
     def _loop(self, loss_gradients: Added, totals: Sequence[Tensor | None]) -> StepLoop | None:
         """Return a compiled loop that goes back through steps; None if something in them needs Python."""
-        if self._recorded is None:
+        if self._recorded is None or self._last is None:
             return None
+        places, first_control = self._recorded.places, self._recorded.kind.layout.control.start
         q, controls = self._fields[self._recipe.fields.index("q")], self._controls[::-1]
         try:
-            return self._recorded.loop(
-                [PerStep.along(field[:-1], backward=True) for field in self._fields],
-                [PerStep.of(tensors) for tensors in zip(*controls, strict=True)],
-                PerStep.along(q[1:], backward=True),
-                [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in loss_gradients],
-                totals,
-            )
+            states = [PerStep.along(field[:-1], backward=True) for field in self._fields]
+            inputs = [*enumerate(states), *enumerate(map(PerStep.of, zip(*controls, strict=True)), first_control)]
+            by_steps = [(place, PerStep.along(of_steps, backward=True)) for place, of_steps in loss_gradients]
+            placed_totals = list(zip(places[len(places) - len(totals) :], totals, strict=True))
+            return self._last.loop(inputs, PerStep.along(q[1:], backward=True), by_steps, placed_totals)
         except (NoInstruction, Unavailable):
             return None
 
@@ -133,32 +128,68 @@ class ChunkBackward:
         Return how many steps are left, and the gradients by the state after the last of these, with what the loss adds;
         where none is left, by the state before all steps.
         """
-        assert self._recorded is not None
-        self._recorded.give(gradients)
+        assert self._recorded is not None and self._last is not None
+        self._last.give_gradients(gradients)
         steps = len(self._controls)
         reached, _ = loop.run(steps - number, steps)
         if reached == steps:
-            return 0, self._with_time(self._recorded.last_gradients()[: self._recipe.n_state - 1])
-        return steps - reached, [*self._recorded.given_gradients()]
+            by_needed = self._recorded.by_needed(self._last.last_gradients())
+            return 0, self._with_time(by_needed[: self._recipe.n_state - 1])
+        return steps - reached, [*self._last.given_gradients()]
 
     def _step_gradients(self, number: int, gradients: list[Tensor | None]) -> Gradients:
         """Return the gradients of a step by the state before it, without its time, and by the values that need one."""
         recipe, control = self._recipe, self._controls[number]
         state, q = [steps[number] for steps in self._fields], self._fields[recipe.fields.index("q")][number + 1]
         needed: Needed = [(tensor, k != recipe.time_index) for k, tensor in enumerate(state)]
-        needed += [(tensor, False) for tensor in control]
+        needed += [*[(tensor, False) for tensor in control], *self._values]
         if self._recorded is None:
-            self._recorded = RecordedSteps.of(recipe, recipe.fitting, [*needed, *self._values], self._recording)
-        by_inputs = None if self._recorded is None else self._recorded.of_step(state, control, q, gradients)
-        if by_inputs is None:
-            if self._recorded is not None:  # it has overwritten the gradients that came from the step after
-                gradients = [*self._recorded.given_gradients()]
-                # no recording is asked again: the first one may be in use by another thread
-                recipe = dataclasses.replace(recipe, recorded_as=None)
-            all_rows = q.new_ones(len(q), dtype=torch.bool)
-            with nullcontext() if recipe.fitting is None else recipe.fitting.turn:
-                by_inputs = solved_gradients(recipe, [*needed, *self._values], q, all_rows, True, gradients)
-        return by_inputs
+            self._find_recording(needed)
+        if self._recorded is not None:
+            by_needed = self._by_recording([*state, recipe.running, *control], q, gradients)
+            if by_needed is not None:
+                return by_needed
+            assert self._last is not None
+            gradients = [*self._last.given_gradients()]  # those that came from the step after are overwritten
+            # no recording is asked again: the first one may be in use by another thread
+            recipe = dataclasses.replace(recipe, recorded_as=None)
+        all_rows = q.new_ones(len(q), dtype=torch.bool)
+        return solved_gradients(recipe, needed, q, all_rows, True, gradients)
+
+    def _find_recording(self, needed: Needed) -> None:
+        """Find the recording that differentiates steps, and what all of them have in common, if it is made by now.
+
+        Parameters
+        ----------
+        needed : the tensors that one of the steps depends on, and whether each needs a gradient.
+        """
+        recipe = self._recipe
+        self._recorded = RecordedPasses.of(recipe, recipe.fitting, needed)
+        if self._recorded is not None:
+            self._recording = self._recording or self._recorded.passes.recording
+            self._model_tensors = self._recorded.inputs(recipe, needed)[self._recorded.kind.layout.model]
+
+    def _by_recording(
+        self, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
+    ) -> Gradients | None:
+        """Return the gradients of a step by the tensors that need one, which the next step overwrites.
+
+        None where a matrix is singular.
+
+        Parameters
+        ----------
+        inputs : of the step, without tensors of the model.
+        q : (B, n) at the root.
+        gradients : by the fields of the state after the step; None is zero.
+        """
+        assert self._recorded is not None and self._recording is not None
+        recording = self._recording.without_zeros([*inputs, *self._model_tensors], q, gradients)
+        # the model's tensors are the same for all steps: the buffers keep them
+        model_tensors = [None] * len(self._model_tensors) if recording is self._last else self._model_tensors
+        self._last = recording
+        read = recording.gradients_read(gradients)
+        by_inputs = recording.replayed(self._recipe.dt, [*inputs, *model_tensors, q, *read])
+        return None if by_inputs is None else self._recorded.by_needed(by_inputs)
 
     def _with_time(self, by_state: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Return the gradients by all fields of a state, from those by all but its time, whose gradient is None."""

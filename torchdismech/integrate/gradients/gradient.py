@@ -17,13 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import zip_longest
 
 import torch
 from torch import Tensor, nn
 
 from torchdismech.fused import differentiated
-from torchdismech.integrate.chunks import Chunk, chunks_of
+from torchdismech.integrate.chunks import Chunk, ChunkInputs, chunks_of
 from torchdismech.integrate.forward import SolvedChunk, held_values, solved_in_chunks
 from torchdismech.integrate.gradients.adjoint import PLACES, Gradients, gradients_at_root, sizes_of, with_zeros
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints, within_checkpoint
@@ -32,9 +31,8 @@ from torchdismech.integrate.gradients.refusals import refuse_changed_model, refu
 from torchdismech.integrate.gradients.sums import Needed, Sums
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.gradients import fitting_kind, recorded_gradients
-from torchdismech.integrate.recorded.gradients_in_turn import RecordedChunks
-from torchdismech.integrate.recorded.step_kind import StepKind
+from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
+from torchdismech.integrate.recorded.gradients import RecordedPasses, fitting_kind, recorded_gradients
 from torchdismech.robot.state import State
 from torchdismech.values import Values, where_rows
 
@@ -156,19 +154,17 @@ class _ChunkGradients:
         self._q, self._accepted, self._gradients = q, accepted, gradients
         self._on_cpu = accepted.device.type == "cpu"  # a GPU is not waited for
         self._all_accepted = self._on_cpu and bool(accepted.all())
-        self._fitting: StepKind | None = None
-        self._recorded: RecordedChunks | None = None
-        if self._all_accepted and len(recipe.chunks) > 1:
-            self._fitting = fitting_kind(recipe, [tensor for tensor, _ in needed])
-            self._find_recorded()
+        tensors = [tensor for tensor, _ in needed]
+        self._fitting = fitting_kind(recipe, tensors) if len(recipe.chunks) > 1 else None
+        self._recorded = RecordedPasses.of(recipe, self._fitting, needed)
+        if self._recorded is not None:
+            self._chunk_inputs = self._inputs_of_chunks(self._recorded, with_zeros(gradients, tensors))
 
     def summed(self) -> list[Tensor | None]:
         """Return the gradients by all that the step depends on, None for those that need none."""
-        sums, chunks, by_threads = Sums(self._needed, self._axes), self._recipe.chunks, []
-        if self._recorded is not None and self._recorded.has_threads:
-            by_threads = self._recorded.of_chunks_by_threads(chunks)
-        for solved, found in zip_longest(chunks, by_threads):
-            sums.add(solved.chunk, self._chunk_gradients(solved) if found is None else found)
+        sums = Sums(self._needed, self._axes)
+        recordings = (lambda _: []) if self._recorded is None else self._recorded.side_by_side
+        sums.add_chunks(self._recipe.chunks, self._of_chunk, recordings)
         by_tensors = sums.gradients()
         if not self._all_accepted:  # rows that were not solved are the state before
             for k, gradient in enumerate(self._gradients):
@@ -176,29 +172,41 @@ class _ChunkGradients:
                     by_tensors[k] = total + where_rows(~self._accepted, gradient, 0.0)
         return by_tensors
 
-    def _chunk_gradients(self, solved: SolvedChunk) -> Gradients | None:
+    def _of_chunk(self, solved: SolvedChunk, recording: RecordedAdjoint | None) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None where none of its robots was solved."""
         chunk, on_cpu = solved.chunk, self._on_cpu
         all_accepted = self._all_accepted or (on_cpu and bool(chunk.of(self._accepted).all()))
-        by_needed = self._recorded.of_chunk(solved) if self._recorded is not None and all_accepted else None
-        if by_needed is not None or (on_cpu and not all_accepted and not bool(chunk.of(self._accepted).any())):
-            return by_needed
+        if on_cpu and not all_accepted and not bool(chunk.of(self._accepted).any()):
+            return None
         chunk_recipe = self._recipe.of_chunk(solved, self._fitting)
+        if recording is not None and all_accepted and solved.recorded_as is self._fitting:
+            by_needed = self._by_recording(solved, recording)
+            if by_needed is not None:
+                return by_needed
+            chunk_recipe.recorded_as = None  # no recording is asked again: another thread may use the first one
         needed: Needed = [
             (chunk.of(tensor, axis), need) for (tensor, need), axis in zip(self._needed, self._axes, strict=True)
         ]
         by_state = [None if gradient is None else chunk.zero_where_repeated(gradient) for gradient in self._gradients]
         accepted = chunk.zero_where_repeated(self._accepted)
-        by_needed = solved_gradients(chunk_recipe, needed, chunk.of(self._q), accepted, all_accepted, by_state)
-        self._fitting = chunk_recipe.fitting
-        if not chunk.whole:
-            self._find_recorded()
-        return by_needed
+        return solved_gradients(chunk_recipe, needed, chunk.of(self._q), accepted, all_accepted, by_state)
 
-    def _find_recorded(self) -> None:
-        """Find the recordings that differentiate all chunks, once it is known that the model fits some."""
-        all_gradients = with_zeros(self._gradients, [tensor for tensor, _ in self._needed])
-        self._recorded = RecordedChunks.of(self._recipe, self._fitting, self._needed, self._q, all_gradients)
+    def _by_recording(self, solved: SolvedChunk, recording: RecordedAdjoint) -> Gradients | None:
+        """Return the gradients of a chunk by the tensors that need one; None where a matrix is singular."""
+        assert self._recorded is not None
+        by_inputs = recording.replayed(self._recipe.dt, self._chunk_inputs.given_to(recording, solved.chunk))
+        self._recorded.passes.replayed_steps += 1
+        return None if by_inputs is None else self._recorded.by_needed(by_inputs)
+
+    def _inputs_of_chunks(self, recorded: RecordedPasses, gradients: Sequence[Tensor]) -> ChunkInputs:
+        """Return what recordings take for each chunk, with gradients by the fields of the state after the step."""
+        recipe, inputs, first = self._recipe, recorded.inputs(self._recipe, self._needed), recorded.passes.recording
+        assert first is not None
+        axes = [*recorded.kind.axes(inputs), *[0] * (1 + len(gradients))]
+        # tensors that are not read need not be split
+        axes = [axis if k in first.reads else None for k, axis in enumerate(axes)]
+        chunks = [solved.chunk for solved in recipe.chunks]
+        return ChunkInputs([*inputs, self._q, *gradients], axes, chunks, [recipe.running, *gradients])
 
 
 def solved_gradients(
@@ -222,7 +230,9 @@ def solved_gradients(
     always_leaves = recipe.n_state if recipe.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < always_leaves and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
-    with recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
+    # other threads may replace the model's tensors, too
+    turn = nullcontext() if recipe.fitting is None else recipe.fitting.turn
+    with turn, recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
         if all_accepted or accepted.device.type != "cpu":  # on a GPU a recording finds out whether all were solved
             recorded = recorded_gradients(recipe, leaves, q, None if all_accepted else accepted, gradients, wanted)
             if recorded is not None:

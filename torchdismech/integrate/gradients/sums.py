@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import Chunk
+from torchdismech.integrate.forward import SolvedChunk
+from torchdismech.system.workers import shared_out
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 
 __all__ = ["Needed", "Sums"]
 
@@ -30,6 +36,33 @@ class Sums:
         self._wanted = [(k, axis) for k, ((_, need), axis) in enumerate(zip(needed, axes, strict=True)) if need]
         self._totals: list[Tensor | None] = [None] * len(needed)
         self._chunk_parts: dict[int, Sequence[Tensor]] = {}  # parts of a total for all chunks, by the input's number
+
+    def add_chunks(
+        self,
+        chunks: Sequence[SolvedChunk],
+        of_chunk: Callable[[SolvedChunk, RecordedAdjoint | None], Sequence[Tensor | None] | None],
+        recordings: Callable[[int], Sequence[RecordedAdjoint]],
+    ) -> None:
+        """Add the gradients of chunks, one after the other, or several at a time where recordings are for threads.
+
+        Parameters
+        ----------
+        of_chunk : returns the gradients of a chunk, as for `add`, by a recording, if there is one, whose next chunk may
+            overwrite them.
+        recordings : returns those for so many chunks, one for each thread; none where there are none.
+        """
+
+        def kept(recording: RecordedAdjoint, solved: SolvedChunk) -> list[Tensor | None] | None:
+            gradients = of_chunk(solved, recording)
+            return None if gradients is None else [None if g is None else g.clone() for g in gradients]
+
+        for number, solved in enumerate(chunks):
+            of_threads, left = recordings(len(chunks) - number), chunks[number:]
+            if len(of_threads) > 1:
+                for later, gradients in zip(left, shared_out(kept, of_threads, left), strict=True):
+                    self.add(later.chunk, gradients)
+                return
+            self.add(solved.chunk, of_chunk(solved, of_threads[0] if of_threads else None))
 
     def add(self, chunk: Chunk, gradients: Sequence[Tensor | None] | None) -> None:
         """Add the gradients of a chunk by the inputs that need one, which are copied; None is zero."""

@@ -10,7 +10,6 @@ takes it. Below it
 - *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`;
 - *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
   `recorded_call.py`, `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
-- *backward passes*: of a step by itself `gradients.py`, of chunks and of steps in sequence `gradients_in_turn.py`, both
-  by the recording in `adjoint.py`;
+- *backward passes*: whether they are recorded `gradients.py`, the recording of one `adjoint.py`;
 - *how many of the same recordings there are*, for threads that take parts of a batch side by side: `for_threads.py`.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -11,7 +12,7 @@ from torchdismech.model import step_memory
 if TYPE_CHECKING:
     from torchdismech.integrate.recorded.step_kind import StepKind
 
-__all__ = ["Replayed", "missing_recordings", "used_recordings"]
+__all__ = ["side_by_side"]
 
 # Steps of a part of a batch that replays take in the time in which one more recording is made. So more are made by and
 # by: making them never takes longer than the replays so far.
@@ -21,24 +22,25 @@ STEPS_A_RECORDING = 64
 class Replayed(Protocol):
     """Steps, or backward passes, that several recordings take: the first one, and more for other threads."""
 
+    recording: Any
     more_recordings: list[Any]
     replayed_steps: int
 
 
-def used_recordings(kind: StepKind, parts: int) -> int:
-    """Return how many recordings of a kind of steps take this many parts of a batch side by side.
+def side_by_side(replayed: Replayed, kind: StepKind, parts: int, another: Callable[[], Any]) -> list[Any]:
+    """Return the recordings that take so many parts of a batch side by side, up to one for each of torch's threads.
 
-    Parts of half the size that "auto" chooses at least are large enough, as it divides a batch evenly.
+    Those that are due are made now. Parts of half the size that "auto" chooses at least are large enough for threads,
+    as it divides a batch evenly.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    another : makes one more recording.
     """
-    return min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= step_memory.BYTES_A_THREAD / 2 else 1
-
-
-def missing_recordings(replayed: Replayed, kind: StepKind, parts: int) -> int:
-    """Return how many recordings are to be made now, beside those that there are; none in inference mode.
-
-    Tensors that are made in inference mode could not be written to outside of it.
-    """
-    if torch.is_inference_mode_enabled():
-        return 0
-    due = min(used_recordings(kind, parts) - 1, replayed.replayed_steps // STEPS_A_RECORDING)
-    return max(0, due - len(replayed.more_recordings))
+    used = min(parts, torch.get_num_threads()) if kind.bytes_at_a_time >= step_memory.BYTES_A_THREAD / 2 else 1
+    due = min(used - 1, replayed.replayed_steps // STEPS_A_RECORDING)
+    # tensors that are made in inference mode could not be written to outside of it
+    for _ in range(0 if torch.is_inference_mode_enabled() else due - len(replayed.more_recordings)):
+        replayed.more_recordings.append(another())
+    return [replayed.recording, *replayed.more_recordings[: used - 1]]

@@ -10,12 +10,14 @@ change within a step, and the model's tensors that may be replaced before the ne
 these on, autograd itself goes back to the tensors that they are made of: weights of learned loads, and what
 `trainable.scaled` and other parametrizations hold.
 
-Here a step is differentiated by itself; chunks of a batch, and steps one after the other, in `gradients_in_turn.py`.
+`recorded_gradients` looks at the model and makes the recording. Further chunks of a batch, and further steps from the
+last to the first, are differentiated by the same `RecordedPasses`, without another look at the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,17 +25,75 @@ from torch import Tensor
 from torchdismech.fused import traced
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
+from torchdismech.integrate.gradients.sums import Needed
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
+from torchdismech.integrate.recorded.for_threads import side_by_side
 from torchdismech.integrate.recorded.static_problem import warn_of_memory
 from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 
-__all__ = ["fitting_kind", "recorded_gradients"]
+__all__ = ["RecordedPasses", "fitting_kind", "recorded_gradients"]
 
 # Backward passes of a kind before they are recorded: on a CPU a recording takes about as long as these; on a GPU users'
 # derivatives are compared with autograd's in these, and without users' code the first one is recorded.
 PASSES_BEFORE_RECORDING = 8
+
+
+@dataclass(frozen=True)
+class RecordedPasses:
+    """Recorded backward passes of steps of a kind, for a choice of tensors that need gradients; the model fits them.
+
+    Attributes
+    ----------
+    kind : of the steps.
+    passes : their backward passes.
+    places : for each tensor that needs a gradient its place among a step's inputs; None where it is none of them.
+    """
+
+    kind: StepKind
+    passes: BackwardPasses
+    places: Sequence[int | None]
+
+    @classmethod
+    def of(cls, recipe: StepRecipe, kind: StepKind | None, needed: Needed) -> RecordedPasses | None:
+        """Return the recorded passes of steps whose model is known to fit a kind; None where there is no recording.
+
+        Parameters
+        ----------
+        needed : the tensors that one of the steps depends on, and whether each needs a gradient.
+        """
+        if kind is None:
+            return None
+        number_of = {place: recipe.n_own + k for k, place in enumerate(recipe.places.tensors)}
+        # for each input of a recording its place in `needed`; the mask of the rows that run is not there
+        order = [
+            *range(recipe.n_state),
+            None,
+            *range(recipe.n_state, recipe.n_own),
+            *map(number_of.get, kind.movable_places),
+        ]
+        passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
+        if passes is None or passes.recording is None:
+            return None
+        place_in_inputs = {k: place for place, k in enumerate(order)}
+        return cls(kind, passes, [place_in_inputs.get(k) for k, (_, need) in enumerate(needed) if need])
+
+    def side_by_side(self, parts: int) -> list[RecordedAdjoint]:
+        """Return the recordings that differentiate so many parts of a batch, up to one for each of torch's threads."""
+        first = self.passes.recording
+        assert first is not None
+        return side_by_side(self.passes, self.kind, parts, first.another)
+
+    def inputs(self, recipe: StepRecipe, needed: Needed) -> list[Tensor]:
+        """Return what a recording of the kind takes of a step that depends on these tensors."""
+        tensors = [tensor for tensor, _ in needed]
+        with self.kind.turn, torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
+            return self.kind.inputs(recipe.problem(tensors))
+
+    def by_needed(self, by_inputs: Sequence[Tensor | None]) -> Gradients:
+        """Return the gradients by the tensors that need one, from those by the inputs."""
+        return tuple(None if place is None else by_inputs[place] for place in self.places)
 
 
 def recorded_gradients(

@@ -41,7 +41,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
-from torchdismech.integrate.recorded.for_threads import missing_recordings, used_recordings
+from torchdismech.integrate.recorded.for_threads import side_by_side
 from torchdismech.integrate.recorded.recordable import (
     declared,
     has_own_terms,
@@ -145,9 +145,7 @@ def recordings_for_threads(kind: StepKind, problem: StepProblem, parts: int) -> 
     """
     if kind.left_steps > LEFT_AT_MOST * kind.replayed_steps:
         return [kind.recorded_step]
-    for _ in range(missing_recordings(kind, kind, parts)):
-        kind.more_recordings.append(RecordedStep(kind, problem))
-    return [kind.recorded_step, *kind.more_recordings[: used_recordings(kind, parts) - 1]]
+    return side_by_side(kind, kind, parts, lambda: RecordedStep(kind, problem))
 
 
 def _refuse_changing(kind: StepKind, problem: StepProblem) -> None:
