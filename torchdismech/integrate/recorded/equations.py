@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
@@ -18,6 +19,19 @@ __all__ = ["RecordedEquations", "Recordings"]
 
 # recordings, by the functions that they replace, whose first argument is the equations
 Recordings = Mapping[Callable, Callable]
+
+
+Method = TypeVar("Method", bound=Callable)
+
+
+def _replayed(method: Method) -> Method:
+    """Return a method of `StepEquations` that calls its recording in its place, where there is one."""
+
+    @wraps(method)
+    def call(equations: RecordedEquations, *given: Tensor) -> Any:
+        return (equations.recording(method) or method)(equations, *given)
+
+    return cast("Method", call)
 
 
 class RecordedEquations(StepEquations):
@@ -55,32 +69,11 @@ class RecordedEquations(StepEquations):
         """Return the recording of a function whose first argument is these equations; None without one."""
         return self._recordings.get(function)
 
-    def _call_recorded(self, function: Callable, *given: Tensor) -> Any:
-        """Call the recording of a function of `StepEquations`, or the function itself."""
-        return self._recordings.get(function, function)(self, *given)
-
-    def unconstrained_residual(self, x: Tensor) -> Tensor:
-        """Return the residual (B, n_free) without the loads of constraints."""
-        return self._call_recorded(StepEquations.unconstrained_residual, x)
-
-    def unconstrained(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the residual without the loads of constraints, and its derivative as values (nnz, B)."""
-        return self._call_recorded(StepEquations.unconstrained, x)
-
-    def bare_residual(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the bare residual (B, n_free), and q and velocity (B, n) where forces are evaluated."""
-        return self._call_recorded(StepEquations.bare_residual, x)
-
-    def bare_residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the bare residual and its derivative by x, then q and velocity where forces are evaluated.
-
-        Shapes are (B, n_free), values (nnz, B), and (B, n).
-        """
-        return self._call_recorded(StepEquations.bare_residual_and_matrix, x)
-
-    def advanced(self, x: Tensor, step: Tensor) -> Tensor:
-        """Return x moved by the step."""
-        return self._call_recorded(StepEquations.advanced, x, step)
+    unconstrained_residual = _replayed(StepEquations.unconstrained_residual)
+    unconstrained = _replayed(StepEquations.unconstrained)
+    bare_residual = _replayed(StepEquations.bare_residual)
+    bare_residual_and_matrix = _replayed(StepEquations.bare_residual_and_matrix)
+    advanced = _replayed(StepEquations.advanced)
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:
