@@ -155,7 +155,7 @@ class _ChunkSolver:
 
     def _replay(self, recording: RecordedStep, chunk: Chunk, controls: Sequence[Control]) -> None:
         """Let a recording take steps of a chunk with these controls."""
-        recording.start(self._inputs.given_to(recording, chunk), self._problem.dt)
+        recording.start(self._inputs.given_to(recording, chunk), self._problem)
         self._finish(recording, self._kind, chunk, controls)
         if self._kind is not None:
             self._kind.replayed_steps += len(controls)
@@ -164,11 +164,10 @@ class _ChunkSolver:
         self, recording: RecordedStep, kind: StepKind | None, chunk: Chunk, controls: Sequence[Control]
     ) -> None:
         """Let a recording finish the step of a chunk, and take those that follow with the rest of these controls."""
-        divisible = self._problem.divisible
-        after, info = recording.finish(divisible)
+        after, info = recording.finish()
         if self._takes_following:
             keeper = None if self._store is None else self._store.of_chunk(chunk)
-            after, info = recording.series.take_remaining(after, info, _of_controls(controls, chunk), divisible, keeper)
+            after, info = recording.series.take_remaining(after, info, _of_controls(controls, chunk), keeper)
         self._keep(after, info, SolvedChunk(chunk, kind, None))
 
     def _keep(self, after: State, info: StepInfo, solved: SolvedChunk) -> None:

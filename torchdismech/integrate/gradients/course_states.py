@@ -11,7 +11,7 @@ from torchdismech.integrate.chunks import Chunk
 from torchdismech.integrate.info import StepInfo
 from torchdismech.robot.state import State, tensor_fields
 
-__all__ = ["CourseStates"]
+__all__ = ["ChunkStates", "CourseStates"]
 
 
 class CourseStates:

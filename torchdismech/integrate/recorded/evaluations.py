@@ -76,9 +76,9 @@ class RecordedEvaluations:
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
 
-    def start(self, inputs: Sequence[Tensor], dt: float | Tensor) -> None:
+    def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Copy the inputs of a step to the static buffers, and replay the set-up."""
-        self._static.give(inputs, dt)
+        self._static.give(inputs, problem.dt)
         self._set_up_recording.replay()
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:

@@ -129,7 +129,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
             return None
         _refuse_changing(kind, problem)
     recording: RecordedStep | RecordedEvaluations = kind.recording
-    recording.start(kind.inputs(problem), problem.dt)
+    recording.start(kind.inputs(problem), problem)
     return recording
 
 

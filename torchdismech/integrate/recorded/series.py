@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -27,27 +27,12 @@ from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
 
 if TYPE_CHECKING:
+    from torchdismech.integrate.gradients.course_states import ChunkStates
     from torchdismech.integrate.recorded.step import RecordedStep
 
-__all__ = ["RecordedSeries", "StepKeeper"]
+__all__ = ["RecordedSeries"]
 
 WORTH_A_LOOP = 4  # steps from which on making a compiled loop takes less time than Python between the steps
-
-
-class StepKeeper(Protocol):
-    """Keeps the states after each of some steps, and the reports of how these went."""
-
-    def keep(self, number: int, after: State, info: StepInfo) -> None:
-        """Copy state and report of a step, counted from 0, as the next step overwrites them."""
-        ...
-
-    def destinations(self, after: State, info: StepInfo) -> Sequence[tuple[Tensor, Tensor]]:
-        """Return pairs: a tensor that each step overwrites, and the tensor (T, ...) that keeps it for all steps."""
-        ...
-
-    def count(self, steps: int) -> None:
-        """Note how many steps are kept by now, as a compiled loop copies without calling `keep`."""
-        ...
 
 
 class RecordedSeries:
@@ -63,26 +48,20 @@ class RecordedSeries:
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
 
     def take_remaining(
-        self,
-        after: State,
-        info: StepInfo,
-        controls: Sequence[Control],
-        divisible: bool,
-        keeper: StepKeeper | None = None,
+        self, after: State, info: StepInfo, controls: Sequence[Control], keeper: ChunkStates | None = None
     ) -> tuple[State, StepInfo]:
         """Take the remaining steps of a list of controls, the first of which was taken already.
 
-        Return the states after the last of them and how all went. A robot whose step fails is not stepped any more.
+        Return the states after the last of them and how all went. A robot whose step fails is not stepped any more. But
+        the series ends before a step that some robot fails where robots that fail take it again in smaller parts, and
+        with a keeper.
 
         Parameters
         ----------
         after, info : state after the first step, and how it went.
-        divisible : whether robots that fail take a step again in smaller parts. If so, the series ends before a step
-            that some robot fails, so that these can be taken.
-        keeper : keeps the states after each of the steps. With it, too, the series ends before a step that some robot
-            fails.
+        keeper : keeps the states after each of the steps.
         """
-        until_failure = divisible or keeper is not None
+        until_failure = self._step.divisible or keeper is not None
         if until_failure and _some_failed(info):
             return after, info
         totals = self._empty_totals(info)
@@ -96,7 +75,7 @@ class RecordedSeries:
                 number, reason = loop.run(number, len(controls))
                 if keeper is not None:
                     keeper.count(number)
-            after, info = self._stopped_step(reason, controls, number, divisible)
+            after, info = self._stopped_step(reason, controls, number)
             if reason is StopReason.ALL_TAKEN:
                 break
             if until_failure and _some_failed(info):
@@ -111,7 +90,7 @@ class RecordedSeries:
 
     # ---- steps by compiled code ------------------------------------------------------------------------------------
 
-    def _loop(self, controls: Sequence[Control], keeper: StepKeeper | None) -> StepLoop | None:
+    def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
         """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
         step = self._step
         if step.result is None or len(controls) < WORTH_A_LOOP:
@@ -139,9 +118,7 @@ class RecordedSeries:
         except (NoInstruction, Unavailable):
             return None
 
-    def _stopped_step(
-        self, reason: StopReason, controls: Sequence[Control], number: int, divisible: bool
-    ) -> tuple[State, StepInfo]:
+    def _stopped_step(self, reason: StopReason, controls: Sequence[Control], number: int) -> tuple[State, StepInfo]:
         """Return the states after the step at which a loop has stopped, or after the last, and how that step went.
 
         A step that is not over is taken to its end. `StopReason.UNEXPECTED` stands for steps without a loop, too: the
@@ -152,15 +129,15 @@ class RecordedSeries:
             if controls[number] is not controls[number - 1]:
                 step.static.give_control(controls[number])
             step.set_up.replay()
-            return step.finish(divisible)
+            return step.finish()
         if reason is StopReason.BAD_STEP:
-            return step.finish_after_rounds(step.rounds.replay(Next.ACCEPT_OR_SHORTEN), divisible)
+            return step.finish_after_rounds(step.rounds.replay(Next.ACCEPT_OR_SHORTEN))
         if reason is StopReason.SHORTENED:
-            return step.finish_after_rounds(step.rounds.replay(Next.SHORTENED), divisible)
+            return step.finish_after_rounds(step.rounds.replay(Next.SHORTENED))
         if reason is StopReason.LOST_ROWS:
-            return step.finish_after_rounds(RoundsOutcome.LOST, divisible)
+            return step.finish_after_rounds(RoundsOutcome.LOST)
         if reason is StopReason.CHECK and step.end_recording.outputs.suspects():
-            return step.finish_without_rounds(divisible, attempts=1)
+            return step.finish_without_rounds(attempts=1)
         assert step.result is not None
         return step.result
 

@@ -90,6 +90,8 @@ class RecordedStep:
     ----------
     static : the buffers, and the step on them.
     set_up, rounds, end_recording : the recordings.
+    divisible : whether robots that fail the present step take it again in smaller parts (see `StepProblem`). It may be
+        another value than when the step was recorded: the first attempt is the same.
     result : the states after a step and how it went, in the memory that each replay of `end_recording` overwrites; None
         before the first.
     """
@@ -104,41 +106,36 @@ class RecordedStep:
             self.rounds = RecordedRounds(self._set_up_results, self.static)
             self.end_recording: Recording[End] = recorded(self._end, device, pool)
         self.result: tuple[State, StepInfo] | None = None
+        self.divisible = problem.divisible
 
     @cached_property
     def series(self) -> RecordedSeries:
         """What takes many steps in a row, each from the state that the one before it led to."""
         return RecordedSeries(self)
 
-    def start(self, inputs: Sequence[Tensor | None], dt: float | Tensor) -> None:
-        """Copy the inputs to the static buffers and replay the set-up; an input of None stays as in the last step."""
-        self.static.give(inputs, dt)
+    def start(self, inputs: Sequence[Tensor | None], problem: StepProblem) -> None:
+        """Copy the inputs to the static buffers and replay the set-up; an input of None stays as in the last step.
+
+        Parameters
+        ----------
+        problem : the step, or that of a batch of which the inputs are a part.
+        """
+        self.divisible = problem.divisible
+        self.static.give(inputs, problem.dt)
         self.set_up.replay()
 
-    def finish(self, divisible: bool) -> tuple[State, StepInfo]:
-        """Return the states after the step that was started, and how it went, in memory that the next step overwrites.
+    def finish(self) -> tuple[State, StepInfo]:
+        """Return the states after the started step and how it went, in memory that the next step overwrites."""
+        return self.finish_after_rounds(self.rounds.replay())
 
-        Parameters
-        ----------
-        divisible : whether robots that fail take this step again in smaller parts (see `StepProblem`). It may be
-            another value than when the step was recorded: the first attempt is the same.
-        """
-        return self.finish_after_rounds(self.rounds.replay(), divisible)
-
-    def finish_after_rounds(self, outcome: RoundsOutcome, divisible: bool) -> tuple[State, StepInfo]:
-        """Return the states after the step and how it went, once the rounds of the first attempt have ended.
-
-        Parameters
-        ----------
-        outcome : how the rounds ended.
-        divisible : see `finish`.
-        """
+    def finish_after_rounds(self, outcome: RoundsOutcome) -> tuple[State, StepInfo]:
+        """Return the states after the step and how it went, once the rounds of the first attempt have ended."""
         attempts = 1
         if outcome is RoundsOutcome.LOST and self.rounds.second_attempt_begins_again:
             attempts, outcome = 2, self.rounds.replay_second_attempt()
         if outcome is RoundsOutcome.ROOTS and (end := self.replayed_end()) is not None:
             return end
-        return self.finish_without_rounds(divisible, attempts)
+        return self.finish_without_rounds(attempts)
 
     def replayed_end(self) -> tuple[State, StepInfo] | None:
         """Return the states after the step and how it went, by the recording of the end, after all rows have converged.
@@ -154,26 +151,25 @@ class RecordedStep:
             self.result = end.after, StepInfo.of(root, end.status, self._set_up_results.scale, end.contact)
         return self.result
 
-    def finish_without_rounds(self, divisible: bool, attempts: int) -> tuple[State, StepInfo]:
+    def finish_without_rounds(self, attempts: int) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went, by a search that goes on where the recorded rounds stopped.
 
         Parameters
         ----------
-        divisible : see `finish`.
         attempts : number of attempts that rounds have made, the present one included.
         """
         self._kind.left_steps += 1
         with self.static.in_model():
-            root = self._root_without_rounds(divisible, attempts)
+            root = self._root_without_rounds(attempts)
             end = self._replayed_end_at(root)
             return self._eager_end(root) if end is None else end
 
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
-    def _root_without_rounds(self, divisible: bool, attempts: int) -> Root:
+    def _root_without_rounds(self, attempts: int) -> Root:
         """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
         results, problem = self._set_up_results, self._problem_of_running()
-        later_attempts = list(problem.method.attempts(results.equations, divisible))[attempts:]
+        later_attempts = list(problem.method.attempts(results.equations, self.divisible))[attempts:]
         equations = RecordedEquations(results.equations, lambda _: self._friction_recordings)
         progress = Progress(*(tensor.clone() for tensor in results.progress))
         root = resumed(equations, progress, results.options, results.fraction.clone())
