@@ -45,6 +45,8 @@ class Snapshot:
     requires_gradients : whether some tensors require gradients; of parametrized ones their sources count.
     trained : the tensors that require gradients, by their places; without the sources of parametrizations.
     hooked : whether a module of the library has a forward or backward hook.
+    last_look : the occasion on which it was last found out whether the root had changed since, such as a backward pass;
+        whether it had not; and names of what was exchanged.
     checked_keys : what has been checked against the root and fits it, such as shapes of states: a key for each.
     """
 
@@ -62,6 +64,7 @@ class Snapshot:
         self.parametrized = [module for module in modules if "parametrizations" in module._modules]
         self.requires_gradients = any(tensor.requires_grad for tensor in self._tensors)
         self.checked_keys: set[Hashable] = set()
+        self.last_look: tuple[Hashable, bool, list[str]] = (None, False, [])
         made_by = {id(other) for module in modules for other in _parametrizations(module)}
         read = [module for module in modules if id(module) not in made_by]
         self._hooks = [vars(module)[name] for module in read if is_of_library(module) for name in HOOKS]

@@ -203,8 +203,8 @@ class _ChunkGradients:
         recipe, inputs, first = self._recipe, recorded.inputs(self._recipe, self._needed), recorded.passes.recording
         assert first is not None
         axes = [*recorded.kind.axes(inputs), *[0] * (1 + len(gradients))]
-        # tensors that are not read need not be split
-        axes = [axis if k in first.reads else None for k, axis in enumerate(axes)]
+        read = first.reads  # other tensors need not be split
+        axes = [axis if k in read else None for k, axis in enumerate(axes)]
         chunks = [solved.chunk for solved in recipe.chunks]
         return ChunkInputs([*inputs, self._q, *gradients], axes, chunks, [recipe.running, *gradients])
 
@@ -230,9 +230,7 @@ def solved_gradients(
     always_leaves = recipe.n_state if recipe.model.compilation.active else 0
     leaves = [_leaf(t, need or (k < always_leaves and k != recipe.time_index)) for k, (t, need) in enumerate(needed)]
     wanted = [leaf for leaf, (_, need) in zip(leaves, needed, strict=True) if need]
-    # other threads may replace the model's tensors, too
-    turn = nullcontext() if recipe.fitting is None else recipe.fitting.turn
-    with turn, recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
+    with recipe.model.turn, recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
         if all_accepted or accepted.device.type != "cpu":  # on a GPU a recording finds out whether all were solved
             recorded = recorded_gradients(recipe, leaves, q, None if all_accepted else accepted, gradients, wanted)
             if recorded is not None:

@@ -3,45 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
-from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
 
 from torchdismech.integrate.gradients.recipe import StepRecipe
-from torchdismech.model import Model
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place, every_module
 
 __all__ = ["changed_between", "refuse_changed_model", "refuse_other_gradients"]
-
-
-@dataclass(frozen=True)
-class _Look:
-    """The result of a backward pass's check whether a model is as it was in a step.
-
-    Attributes
-    ----------
-    by : the number of the backward pass.
-    snapshot : the model as it was, by a weak reference. It holds what the model holds, recorded steps too, which know
-        the model: held here it would keep the model alive for ever.
-    taken_again : whether the backward pass takes the step again.
-    unchanged, exchanged : whether the model is as it was, and names of what was exchanged.
-    """
-
-    by: int
-    snapshot: ReferenceType[Snapshot]
-    taken_again: bool
-    unchanged: bool
-    exchanged: list[str]
-
-    def answers(self, by: int, snapshot: Snapshot, taken_again: bool) -> bool:
-        """Return whether this result holds for such a check, so that it need not be made again."""
-        return self.by == by and self.snapshot() is snapshot and self.taken_again == taken_again
-
-
-_last_look: WeakKeyDictionary[Model, _Look] = WeakKeyDictionary()
 
 
 def refuse_other_gradients(gradients: Sequence[Tensor | None]) -> None:
@@ -122,12 +92,10 @@ def _found_in_this_pass(recipe: StepRecipe, snapshot: Snapshot) -> tuple[bool, l
 
     It is checked once in a backward pass, for all steps with the same snapshot.
     """
-    now = torch._C._current_graph_task_id()
-    look = _last_look.get(recipe.model)
-    if look is None or not look.answers(now, snapshot, recipe.taken_again):
-        shown = snapshot.is_current(recipe.model)
+    occasion = torch._C._current_graph_task_id(), recipe.taken_again
+    if snapshot.last_look[0] != occasion:
+        unchanged = snapshot.is_current(recipe.model)
         # autograd has kept these as they were
         kept: Container[Place] = () if recipe.taken_again else recipe.places.tensors
-        exchanged = [] if shown else snapshot.exchanged(kept)
-        look = _last_look[recipe.model] = _Look(now, ref(snapshot), recipe.taken_again, shown, exchanged)
-    return look.unchanged, look.exchanged
+        snapshot.last_look = occasion, unchanged, [] if unchanged else snapshot.exchanged(kept)
+    return snapshot.last_look[1:]

@@ -89,7 +89,7 @@ class RecordedAdjoint:
         )
         self._singular: Tensor | None = None
         self._give(recipe.dt, buffers)
-        with kind.turn:
+        with recipe.model.turn:
             self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, self._pool)
         # derivatives do not read an input in which residual and state are linear
         self._buffers.read_by(self._tape.reads)

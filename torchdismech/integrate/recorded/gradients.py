@@ -88,7 +88,7 @@ class RecordedPasses:
     def inputs(self, recipe: StepRecipe, needed: Needed) -> list[Tensor]:
         """Return what a recording of the kind takes of a step that depends on these tensors."""
         tensors = [tensor for tensor, _ in needed]
-        with self.kind.turn, torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
+        with recipe.model.turn, torch.no_grad(), recipe.places.with_tensors(tensors[recipe.n_own :]).in_place():
             return self.kind.inputs(recipe.problem(tensors))
 
     def by_needed(self, by_inputs: Sequence[Tensor | None]) -> Gradients:
@@ -119,11 +119,8 @@ def recorded_gradients(
     if kind is None or kind.recording is None or kind.gradients_refused or traced():
         return None
     problem = recipe.problem(leaves)
-    if recipe.fitting is not kind:
-        if not _fits_now(recipe, kind, leaves):
-            return None
-        # users' loads run outside of the recording and may change the model
-        recipe.fitting = kind if kind.all_forces else None
+    if recipe.fitting is not kind and not _fits_now(recipe, kind, leaves):
+        return None
     with torch.enable_grad():
         inputs = kind.inputs(problem)
     if not kind.all_forces:
@@ -149,6 +146,7 @@ def fitting_kind(recipe: StepRecipe, tensors: Sequence[Tensor]) -> StepKind | No
     """
     first, *others = recipe.chunks
     kind = first.recorded_as
+    # users' loads run outside of recordings and may change the model
     if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
         return None
     chunk_recipe = recipe.of_chunk(first, None)

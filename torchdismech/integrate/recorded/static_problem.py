@@ -92,7 +92,7 @@ class StaticProblem:
         state, running = problem.state.with_fields(static[layout.state]), static[layout.running]
         self.load = None if layout.load is None else static[layout.load]
         control = Control.of(dict(zip(kind.controls(problem.control), static[layout.control], strict=True)))
-        self.values, self._turn = kind.values(static), kind.turn
+        self.values, self._turn = kind.values(static), model.turn
         self.problem = problem.replace(state=state, control=control, running=running, dt=self._dt, values=self.values)
         mechanics = model.mechanics
         without_held_force = _MechanicsWithoutHeldForce(

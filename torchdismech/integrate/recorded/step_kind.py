@@ -80,7 +80,6 @@ class StepKind:
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
-    turn : the model's, held by a thread while it has other tensors in the model's places, where others may want to.
     backward : the backward passes through the steps, by which of the inputs require gradients.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
@@ -107,7 +106,6 @@ class StepKind:
         self.bytes_at_a_time = problem.state.batch * evaluation_bytes(problem.model) if on_cpu else 0
         self.more_recordings: list[RecordedStep] = []
         self.replayed_steps = self.left_steps = 0
-        self.turn = problem.model.turn
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 
