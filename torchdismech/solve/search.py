@@ -30,7 +30,6 @@ __all__ = [
     "RootSearch",
     "System",
     "judged",
-    "rows_that_go_on_alone",
 ]
 
 RUNNING = -1  # the status of a row that has not ended yet
@@ -275,31 +274,22 @@ class DividingSearch(RootSearch):
         return True
 
     def _rows_alone(self) -> Tensor | None:
-        """Return the indices (R,) of the rows to go on with alone; None if all go on together."""
-        return rows_that_go_on_alone(self.status == RUNNING, self.at.x.shape[1]) if self.divides() else None
+        """Return the indices (R,) of half the rows, all those that run among them, to go on with alone.
+
+        None if all go on together: more than half run, or half the rows have fewer than `MIN_UNKNOWNS` unknowns.
+        """
+        running = self.status == RUNNING
+        count = len(running) // 2
+        if not self.divides() or count * self.at.x.shape[1] < MIN_UNKNOWNS or int(running.sum()) > count:
+            return None
+        # the batch is always halved, filled up with rows that have ended, so that solvers are made for few batch sizes
+        return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
 
     def _ended_by(self, rows: Tensor) -> Root:
         """Return the result for all rows, after a search of the rows with indices (R,) alone."""
         with self.system.of_robots(rows) as system:
             part = self.of_rows(rows, system).root()
         return self._ends().with_rows(rows, part)
-
-
-def rows_that_go_on_alone(running: Tensor, unknowns: int) -> Tensor | None:
-    """Return the indices of half the rows, all those that run among them.
-
-    None if more than half run, or if half the rows have fewer than `MIN_UNKNOWNS` unknowns together.
-
-    Parameters
-    ----------
-    running : (B,) rows that run.
-    unknowns : number of unknowns of a row.
-    """
-    count = len(running) // 2
-    if count * unknowns < MIN_UNKNOWNS or int(running.sum()) > count:
-        return None
-    # the batch is always halved, filled up with rows that have ended, so that solvers are made for few batch sizes
-    return torch.sort(running, descending=True, stable=True).indices[:count].sort().values
 
 
 def judged(status: Tensor, norm: Tensor, tolerance: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.noise import lengths, settled
 from torchdismech.solve.progress import Progress, begun, begun_at
-from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root, rows_that_go_on_alone
+from torchdismech.solve.search import RUNNING, DividingSearch, Iterate, NewtonOptions, Root
 
 __all__ = [
     "after_step",
@@ -56,15 +56,6 @@ def primal_dual_newton(
     first : the iterate at x, if a search before has found it.
     Others as for `newton`.
     """
-    rows = rows_that_go_on_alone(running, x.shape[1])
-    if rows is not None:
-        with equations.of_robots(rows) as some:
-            begins = None if first is None else first.rows(rows)
-            part = primal_dual_newton(some, x[rows], options.rows(rows, some.solver()), running[rows], begins)
-        rest = torch.zeros_like(running, dtype=torch.long)
-        return Root(
-            x, rest + int(Status.CONVERGED), rest, torch.zeros_like(options.tolerance), options.tolerance
-        ).with_rows(rows, part)
     at = begun(equations, x, options, running) if first is None else begun_at(equations, first, options, running)
     q, velocity, *friction = equations.compiled(first_friction)(equations, at.x)
     friction += equations.rubbing.first_on_pairs(q, velocity)
