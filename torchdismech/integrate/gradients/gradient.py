@@ -178,12 +178,11 @@ class _ChunkGradients:
         all_accepted = self._all_accepted or (on_cpu and bool(chunk.of(self._accepted).all()))
         if on_cpu and not all_accepted and not bool(chunk.of(self._accepted).any()):
             return None
+        if recording is not None and all_accepted and (found := self._by_recording(chunk, recording)) is not None:
+            return found
         chunk_recipe = self._recipe.of_chunk(solved, self._fitting)
-        if recording is not None and all_accepted and solved.recorded_as is self._fitting:
-            by_needed = self._by_recording(solved, recording)
-            if by_needed is not None:
-                return by_needed
-            chunk_recipe.recorded_as = None  # no recording is asked again: another thread may use the first one
+        if recording is not None:
+            chunk_recipe.recorded_as = None  # no other recording is asked: another thread may use the first one
         needed: Needed = [
             (chunk.of(tensor, axis), need) for (tensor, need), axis in zip(self._needed, self._axes, strict=True)
         ]
@@ -191,10 +190,10 @@ class _ChunkGradients:
         accepted = chunk.zero_where_repeated(self._accepted)
         return solved_gradients(chunk_recipe, needed, chunk.of(self._q), accepted, all_accepted, by_state)
 
-    def _by_recording(self, solved: SolvedChunk, recording: RecordedAdjoint) -> Gradients | None:
+    def _by_recording(self, chunk: Chunk, recording: RecordedAdjoint) -> Gradients | None:
         """Return the gradients of a chunk by the tensors that need one; None where a matrix is singular."""
         assert self._recorded is not None
-        by_inputs = recording.replayed(self._recipe.dt, self._chunk_inputs.given_to(recording, solved.chunk))
+        by_inputs = recording.replayed(self._recipe.dt, self._chunk_inputs.given_to(recording, chunk))
         self._recorded.passes.replayed_steps += 1
         return None if by_inputs is None else self._recorded.by_needed(by_inputs)
 

@@ -1,4 +1,4 @@
-"""Sums: the gradients of a batch, put together from those of some robots at a time."""
+"""Sums: the gradients of a batch, put together from those of some robots at a time, maybe by several threads."""
 
 from __future__ import annotations
 
