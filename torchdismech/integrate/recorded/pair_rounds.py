@@ -27,7 +27,7 @@ class PairRounds:
     """Recordings of rounds, for the patterns of the last steps."""
 
     def __init__(self) -> None:
-        self._kept: list[_Rounds] = []  # the one that served last comes first
+        self._kept: dict[tuple[int, ...], _Rounds] = {}  # by the ids of shared objects; what served last comes last
 
     def called(
         self, function: Callable[..., list[Tensor]], kind: Hashable, shared: tuple, tensors: Sequence[Tensor]
@@ -42,14 +42,12 @@ class PairRounds:
             pattern, and the sums for pairs. For other objects there are other recordings.
         tensors : its arguments.
         """
-        for place, rounds in enumerate(self._kept):
-            if rounds.shares(shared):
-                self._kept.insert(0, self._kept.pop(place))
-                break
-        else:
-            self._kept.insert(0, _Rounds(shared))
-            del self._kept[KEPT:]
-        return self._kept[0].called(function, kind, tensors)
+        ids = tuple(map(id, shared))
+        rounds = self._kept.pop(ids, None) or _Rounds(shared)
+        self._kept[ids] = rounds
+        if len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return rounds.called(function, kind, tensors)
 
 
 class _Rounds:
@@ -61,13 +59,9 @@ class _Rounds:
     """
 
     def __init__(self, shared: tuple):
-        self._shared = shared
+        self._alive = shared  # never read: while these objects live no others can get their ids
         self._calls = Counter[Hashable]()  # calls without a recording, by kind and shapes
         self._recordings: dict[Hashable, RecordedCall | None] = {}  # None: it cannot be recorded
-
-    def shares(self, others: tuple) -> bool:
-        """Return whether these are the objects that the recordings know."""
-        return len(others) == len(self._shared) and all(a is b for a, b in zip(others, self._shared, strict=True))
 
     def called(self, function: Callable[..., list[Tensor]], kind: Hashable, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return what a function returns for some tensors; see `PairRounds.called`."""
