@@ -221,7 +221,7 @@ class RecordedAdjoint:
 
     def _stands_there(self, place: int, gradient: Tensor | None) -> bool:
         """Return whether a gradient by an input stands in the buffer that the next step reads, and needs no copy."""
-        if place >= self._layout.states or gradient is None:
+        if place >= self._layout.state.stop or gradient is None:
             return False
         return gradient.data_ptr() == self._gradient(place).data_ptr()
 

@@ -92,7 +92,7 @@ class StepKind:
         self.of_users, self.movable_places = self._traits.of_users, self._traits.movable_places
         controls = self.controls(problem.control)
         numbers = len(problem.state.fields()), len(controls), len(self.movable_places)
-        self.layout = InputLayout(*numbers, has_load=not self.all_forces)
+        self.layout = InputLayout.of(*numbers, has_load=not self.all_forces)
         self._settings = [name for name, _ in plain_attributes(problem.method) if name not in NOT_HELD]
         self._step = self._traits_of_step(problem)
         self._snapshot: Snapshot | None = None  # the model's, when a step last matched this kind
