@@ -72,7 +72,7 @@ COUNTS = {
     "max_substeps": (0, lambda model, count: ImplicitEuler(0.01, max_substeps=count)),
     "LocalForce.reach": (0, lambda model, count: LocalForce(reach=count)),
     "straight: nodes": (2, lambda model, count: straight((0, 0, 0), (1, 0, 0), count)),
-    "nodes": (2, lambda model, count: arc((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, count)),
+    "arc: nodes": (2, lambda model, count: arc((0, 0, 0), (1, 0, 0), (0, 0, 1), 1.0, count)),
 }
 
 

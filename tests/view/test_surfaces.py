@@ -174,7 +174,7 @@ def test_what_cannot_be_coloured_is_refused():
     with pytest.raises(InputError, match="colour: expected 'robot' or one of stretch, .*, got 'stress'"):
         Scenery(run, [0], colour="stress")
     assert Scenery(run, [0], colour="speed").scale.unit == "m/s"
-    with pytest.raises(InputError, match="every: expected 1 or more, got 0"):
+    with pytest.raises(InputError, match="every: expected a whole number from 1 up, got 0"):
         Scenery(run, [0], every=0)
 
 
