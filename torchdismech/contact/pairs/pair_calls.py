@@ -143,9 +143,9 @@ class PairCalls:
         assert function is not None  # it exists wherever loops could be compiled
         if taping() and not self.on_tapes:
             raise NumbersRead("which pairs may touch depends on numbers")
-        parts = -(-len(first) // ROBOTS_TOGETHER)
-        if name == "pair_values":
-            parts = -(-self.count // PAIRS_AT_ONCE)
+        # values of pairs need no sums of robots, and are asked for of a single robot's many pairs, too
+        by_pairs = name == "pair_values"
+        parts = -(-self.count // PAIRS_AT_ONCE) if by_pairs else -(-len(first) // ROBOTS_TOGETHER)
         given = (self._pairs.address, first.shape[1], first.contiguous(), second.contiguous(), friction, *rest)
         in_threads(function, given, parts, self.count // PAIRS_A_THREAD, reads=None)
 
