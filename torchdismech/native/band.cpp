@@ -21,8 +21,9 @@
 
 namespace {
 
-// Groups that are filled together, so that a row of values is read a few cache lines at a time.
-constexpr int64_t GROUPS_AT_ONCE = 4;
+// Groups that are factored together, so that a row of values is read a few cache lines at a time; where pivots reach
+// WIDE lines, the lines in reach of several groups would not fit into the second cache.
+constexpr int64_t GROUPS_AT_ONCE = 4, WIDE = 48;
 // Columns that are reduced together, and the number of their rows that are held in registers.
 constexpr int PANEL = 4;
 constexpr int ROWS = 4;
@@ -66,10 +67,13 @@ inline void reduce_tile(const Half<V>& half, const V* factors, int64_t first, in
         for (int k = 0; k < C; ++k) sum[r][k] += half.entry(i + r, p) * factors[(p - first) * C + k];
   }
   for (int64_t p = larger(begin, i + R - 1 - half.reach); p < c; ++p) {
-    const V* column = &half.entry(i, p);
     const V* by = factors + (p - first) * C;
-    for (int r = 0; r < R; ++r)
-      for (int k = 0; k < C; ++k) sum[r][k] += column[r] * by[k];
+    V column[R];
+    for (int r = 0; r < R; ++r) column[r] = read_once<V>(&half.entry(i, p) + r);
+    for (int k = 0; k < C; ++k) {
+      const V factor = read_once<V>(by + k);
+      for (int r = 0; r < R; ++r) sum[r][k] += column[r] * factor;
+    }
   }
   for (int r = 0; r < R; ++r)
     for (int k = 0; k < C; ++k)
@@ -98,24 +102,34 @@ inline void reduce_panel(const Half<V>& half, const Half<V>& other, const int64_
   for (; i < end; ++i) reduce_tile<1, C, false>(half, factors, first, from(), c, i);
 }
 
-// Reduce the columns (j, last) of a half by pivot j.
-template <typename V>
-inline void reduce_rest(const Half<V>& half, const Half<V>& other, int64_t j, int64_t last, V inverse) {
-  const int64_t end = half.end(j);
-  for (int64_t c = j + 1; c < last && c - j <= other.reach; ++c) {
-    const V by = other.entry(c, j) * inverse;
-    for (int64_t i = c; i < end; ++i) half.entry(i, c) -= half.entry(i, j) * by;
-  }
-}
-
 template <typename V> inline V larger(V a, V b) { return a > b ? a : b; }
 template <typename V> inline V size_of(V v) { return v < 0 ? -v : v; }
 
-template <typename V> inline V largest(const Half<V>& half, int64_t j) {
-  V most = {};
-  const int64_t end = half.end(j);
-  for (int64_t i = j; i < end; ++i) most = larger(most, size_of(half.entry(i, j)));
-  return most;
+// What the pivots of a panel multiply their columns by: pivot c + s reduces column c + k with by[s][k], s < k.
+template <int C, typename V> using Multipliers = V[C][C];
+
+// Reduce the columns of the panel [c, c + C) by its own pivots in all rows behind it. With `sizes`, most[k] grows to
+// the largest size in these rows of column c + k.
+template <int C, bool sizes, typename V>
+inline void reduce_behind(const Half<V>& half, const Multipliers<C, V>& by, int64_t c, V* most) {
+  int64_t end[C];
+  for (int k = 0; k < C; ++k) end[k] = half.end(c + k);
+  int64_t i = c + C;
+  for (; i < end[0]; ++i) {  // rows that all pivots of the panel reach
+    V row[C];
+    for (int k = 0; k < C; ++k) {
+      row[k] = half.entry(i, c + k);
+      for (int s = 0; s < k; ++s) row[k] -= row[s] * by[s][k];
+      if (k) half.entry(i, c + k) = row[k];
+      if (sizes) most[k] = larger(most[k], size_of(row[k]));
+    }
+  }
+  for (int k = 1; k < C; ++k)
+    for (int64_t r = i; r < end[k]; ++r) {
+      V& entry = half.entry(r, c + k);
+      for (int s = k - 1; s > 0 && r < end[s]; --s) entry -= half.entry(r, c + s) * by[s][k];
+      if (sizes) most[k] = larger(most[k], size_of(entry));
+    }
 }
 
 // The lanes of a symmetric factor in which no term of the elimination is larger than `limit`; a term is a product of a
@@ -132,147 +146,228 @@ template <typename T> inline auto small_terms(const Half<Vec<T>>& factor, int64_
   return small;
 }
 
-// Factor one group in place. Lanes are `definite` if their matrix is symmetric and all pivots are positive. They are
-// `good` if they are definite, or if no term of their elimination was larger than `limit`.
-template <typename T>
-void factor_group(const Shape& shape, const Profile& profile, Vec<T>* band, Vec<T> limit, Vec<T>* factors, bool* good,
-                  bool* definite, int64_t lanes) {
+// The values (nnz, batch) of the matrices of one group, which takes the lanes from `lane` on.
+template <typename T> class Values {
   typedef Vec<T> V;
-  const int64_t n = shape.n;
-  const Half<V> lower = {band, shape.lower, profile.last}, upper = {band + shape.offset(), shape.reach(), profile.last};
-  auto sound = V{} == V{};
-  const bool panels = lower.reach >= PANEL && upper.reach >= PANEL;
-  for (int64_t c = 0, width; c < n; c += width) {
-    width = panels && c + PANEL <= n ? PANEL : 1;
-    if (width == PANEL) {
-      reduce_panel<PANEL>(lower, upper, profile.begin, c, factors);
-      if (!shape.symmetric()) reduce_panel<PANEL>(upper, lower, profile.begin, c, factors);
-    } else {
-      reduce_panel<1>(lower, upper, profile.begin, c, factors);
-      if (!shape.symmetric()) reduce_panel<1>(upper, lower, profile.begin, c, factors);
+  static constexpr int64_t W = sizeof(V) / sizeof(T);
+
+ public:
+  Values(const T* at, int64_t nnz, int64_t batch, int64_t lane)
+      : at_(at + lane), batch_(batch), lanes_(smaller(W, batch - lane)),
+        whole_(nnz * batch < lane + W ? 0 : (nnz * batch - lane - W) / batch + 1) {
+    for (int64_t source = whole_; source < nnz; ++source)
+      for (int64_t w = 0; w < lanes_; ++w) ends_[source - whole_][w] = at_[source * batch + w];
+  }
+
+  // Entry `source`, zero for -1; lanes without a matrix may hold anything. It compiles without a branch, which would be
+  // mispredicted often, as places of fill are scattered over a band.
+  V entry(int64_t source) const {
+    const void* from = at_ + source * batch_;  // lanes beyond the batch read numbers of the next rows
+    from = source < 0 ? &zero_ : from;
+    from = source >= whole_ ? &ends_[source - whole_] : from;
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+  }
+
+  int64_t lanes() const { return lanes_; }
+
+ private:
+  const T* at_;
+  const int64_t batch_, lanes_, whole_;  // a vector that begins at entry `whole` would end behind the last entry
+  const V zero_ = {};
+  V ends_[W] = {};  // the entries from `whole` on
+};
+
+// The elimination of one group in place, panel by panel.
+template <typename T> class Group {
+  typedef Vec<T> V;
+
+ public:
+  Group(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, V* band,
+        int64_t lane)
+      : shape_(shape), profile_(profile), values_(values, nnz, shape.batch, lane), sources_(sources),
+        lower_{band, shape.lower, profile.last}, upper_{band + shape.offset(), shape.reach(), profile.last} {}
+
+  // Fill and eliminate the panel [c, c + C); all panels before it are eliminated. `factors` is room for a column of C
+  // factors for each pivot that reaches a row.
+  template <int C> void take(int64_t c, V* factors) {
+    fill<C>(lower_, c, sources_);
+    if (shape_.symmetric()) return eliminate<C, true>(c, factors);
+    fill<C>(upper_, c, sources_ + shape_.offset());
+    eliminate<C, false>(c, factors);
+  }
+
+  // After all panels: `definite` are the lanes of symmetric matrices with positive pivots, `good` those that are
+  // definite, or that have no term of the elimination that is larger than `growth` times their largest entry.
+  void judge(T growth, bool* good, bool* definite) {
+    const V limit = largest_entry_ * growth;
+    if (!shape_.symmetric()) sound_ &= largest_term_ <= limit;
+    bool all = true;
+    for (int64_t w = 0; w < values_.lanes(); ++w) {
+      all &= sound_[w] != 0;
+      definite[w] = shape_.symmetric() && sound_[w] != 0;
     }
-    for (int64_t j = c; j < c + width; ++j) {
-      const V inverse = T(1) / lower.entry(j, j);
-      if (shape.symmetric()) {
-        sound &= (inverse > 0) & (inverse <= std::numeric_limits<T>::max());
-      } else {
-        upper.entry(j, j) = lower.entry(j, j);
-        sound &= largest(lower, j) * size_of(inverse) * largest(upper, j) <= limit;  // false for NaN
+    if (shape_.symmetric() && !all) sound_ |= small_terms<T>(lower_, shape_.n, limit);
+    for (int64_t w = 0; w < values_.lanes(); ++w) good[w] = sound_[w] != 0;
+  }
+
+ private:
+  // Fill the lines of a panel as far as tiles read, a few places beyond the reach of their pivots.
+  template <int C> void fill(const Half<V>& half, int64_t c, const int64_t* sources) {
+    V most = largest_entry_;
+    for (int64_t p = c; p < c + C; ++p) {
+      const int64_t width = smaller(half.reach, profile_.last[p] - p + larger(PANEL, ROWS) - 1);
+      const int64_t* from = sources + p * half.reach + p;
+      V* to = &half.entry(p, p);
+      for (int64_t k = 0; k <= width; ++k) {
+        const V entry = values_.entry(from[k]);
+        most = larger(most, size_of(entry));
+        to[k] = entry;
       }
-      reduce_rest(lower, upper, j, c + width, inverse);
-      if (!shape.symmetric()) reduce_rest(upper, lower, j, c + width, inverse);
-      lower.entry(j, j) = inverse;
-      upper.entry(j, j) = inverse;
+    }
+    largest_entry_ = most;
+  }
+
+  // Reduce the lines of the panel [c, c + C) by the pivots before it, then by its own.
+  template <int C, bool symmetric> void eliminate(int64_t c, V* factors) {
+    reduce_panel<C>(lower_, upper_, profile_.begin, c, factors);
+    if (!symmetric) reduce_panel<C>(upper_, lower_, profile_.begin, c, factors);
+    // the corner where the lines of the panel's pivots meet: rows of the lower half, columns of the upper half
+    V low[C][C], up[C][C], inverse[C], most_below[C], most_right[C];
+    for (int k = 0; k < C; ++k)
+      for (int i = k; i < C; ++i) {
+        low[i][k] = lower_.entry(c + i, c + k);
+        if (!symmetric) up[i][k] = upper_.entry(c + i, c + k);
+      }
+    Multipliers<C, V> right, below;  // of the lower half's columns, and of the upper half's rows
+    for (int s = 0; s < C; ++s) {
+      inverse[s] = T(1) / low[s][s];
+      if (symmetric) sound_ &= (inverse[s] > 0) & (inverse[s] <= std::numeric_limits<T>::max());
+      most_below[s] = most_right[s] = size_of(low[s][s]);
+      for (int k = s + 1; k < C; ++k) {
+        right[s][k] = (symmetric ? low : up)[k][s] * inverse[s];
+        below[s][k] = low[k][s] * inverse[s];
+        most_below[s] = larger(most_below[s], size_of(low[k][s]));
+        if (!symmetric) most_right[s] = larger(most_right[s], size_of(up[k][s]));
+      }
+      for (int k = s + 1; k < C; ++k)
+        for (int i = k; i < C; ++i) {
+          low[i][k] -= low[i][s] * right[s][k];
+          if (!symmetric && i > k) up[i][k] -= up[i][s] * below[s][k];
+        }
+    }
+    for (int k = 0; k < C; ++k)
+      for (int i = k; i < C; ++i) {
+        lower_.entry(c + i, c + k) = i == k ? inverse[k] : low[i][k];
+        if (!symmetric) upper_.entry(c + i, c + k) = i == k ? inverse[k] : up[i][k];
+      }
+    reduce_behind<C, !symmetric>(lower_, right, c, most_below);
+    if (symmetric) return;
+    reduce_behind<C, true>(upper_, below, c, most_right);
+    for (int s = 0; s < C; ++s) {
+      const V term = most_below[s] * size_of(inverse[s]) * most_right[s];
+      sound_ &= term <= std::numeric_limits<T>::max();  // false for NaN
+      largest_term_ = larger(largest_term_, term);
     }
   }
-  bool all = true;
-  for (int64_t w = 0; w < lanes; ++w) {
-    all &= sound[w] != 0;
-    definite[w] = shape.symmetric() && sound[w] != 0;
-  }
-  if (shape.symmetric() && !all) sound |= small_terms<T>(lower, n, limit);
-  for (int64_t w = 0; w < lanes; ++w) good[w] = sound[w] != 0;
-}
 
-// Fill place `place` of the bands of groups [first, last) from entry `source` of values (nnz, batch), with zero for -1.
-// `most[g - first]` becomes the largest absolute entry. Lanes without a matrix may hold anything: nobody reads them.
-template <typename T>
-inline void fill_place(const Shape& shape, const T* values, int64_t nnz, int64_t source, int64_t place, Vec<T>* bands,
-                       Vec<T>* most, int64_t first, int64_t last) {
-  typedef Vec<T> V;
-  constexpr int64_t W = sizeof(V) / sizeof(T);
-  const int64_t numbers = shape.numbers(), full = smaller(last, shape.batch / W), at = source * shape.batch;
-  for (int64_t g = first; g < full; ++g) {
-    V v = {};
-    if (source >= 0) std::memcpy(&v, values + at + g * W, sizeof(V));
-    bands[g * numbers + place] = v;
-    most[g - first] = larger(most[g - first], size_of(v));
-  }
-  if (full == last) return;
-  V v = {};
-  if (source >= 0 && at + full * W + W <= nnz * shape.batch) {
-    std::memcpy(&v, values + at + full * W, sizeof(V));  // lanes beyond the batch read numbers of the next row
-  } else if (source >= 0) {
-    for (int64_t w = 0; w < shape.batch - full * W; ++w) v[w] = values[at + full * W + w];
-  }
-  bands[full * numbers + place] = v;
-  most[full - first] = larger(most[full - first], size_of(v));
-}
-
-// Fill the bands of groups [first, last): place k gets entry sources[k], or zero where that is -1. Lines are filled as
-// far as tiles read, a few places beyond the reach of their pivots.
-template <typename T>
-void fill(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, Vec<T>* bands,
-          Vec<T>* most, int64_t first, int64_t last) {
-  const auto fill_half = [&](int64_t place, int64_t reach) {
-    for (int64_t p = 0; p < shape.n; ++p, place += reach + 1) {
-      const int64_t width = smaller(reach, profile.last[p] - p + larger(PANEL, ROWS) - 1);
-      for (int64_t k = place; k <= place + width; ++k)
-        fill_place<T>(shape, values, nnz, sources[k], k, bands, most, first, last);
-    }
-  };
-  fill_half(0, shape.lower);
-  if (!shape.symmetric()) fill_half(shape.offset(), shape.upper);
-}
+  const Shape& shape_;
+  const Profile& profile_;
+  const Values<T> values_;
+  const int64_t* sources_;
+  const Half<V> lower_, upper_;
+  V largest_entry_ = {}, largest_term_ = {};
+  decltype(V{} == V{}) sound_ = V{} == V{};
+};
 
 template <typename T>
-void factor(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, T growth, T* numbers, bool* good,
-            int64_t first, int64_t last) {
+void factor(const Shape& shape, const Profile& profile, const T* values, int64_t nnz, const int64_t* sources, T growth,
+            T* numbers, bool* good, int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
   V* bands = reinterpret_cast<V*>(numbers);
   std::vector<V> factors((larger(shape.lower, shape.reach()) + 1) * PANEL);
-  for (int64_t start = first; start < last; start += GROUPS_AT_ONCE) {
-    const int64_t end = smaller(start + GROUPS_AT_ONCE, last);
-    V most[GROUPS_AT_ONCE] = {};
-    fill<T>(shape, profile, values, nnz, sources, bands, most, start, end);
-    for (int64_t g = start; g < end; ++g) {
-      const int64_t lanes = smaller(shape.batch - g * W, W);
-      const V limit = most[g - start] * growth;
-      bool *own = good + g * W, *definite = own + shape.batch;
-      factor_group<T>(shape, profile, bands + g * shape.numbers(), limit, factors.data(), own, definite, lanes);
+  const bool panels = smaller(shape.lower, shape.reach()) >= PANEL;
+  const int64_t at_once = larger(shape.lower, shape.reach()) < WIDE ? GROUPS_AT_ONCE : 1;
+  for (int64_t start = first; start < last; start += at_once) {
+    std::vector<Group<T>> groups;
+    for (int64_t g = start; g < smaller(start + at_once, last); ++g)
+      groups.emplace_back(shape, profile, values, nnz, sources, bands + g * shape.numbers(), g * W);
+    int64_t c = 0;
+    for (; panels && c + PANEL <= shape.n; c += PANEL)
+      for (auto& group : groups) group.template take<PANEL>(c, factors.data());
+    for (; c < shape.n; ++c)
+      for (auto& group : groups) group.template take<1>(c, factors.data());
+    for (int64_t g = 0; g < int64_t(groups.size()); ++g) {
+      bool* own = good + (start + g) * W;
+      groups[g].judge(growth, own, own + shape.batch);
     }
+  }
+}
+
+// Forward substitution by the pivots [j, j + C): their rows become those of E M^-1 y.
+template <int C, typename V> inline void down(const Half<V>& half, int64_t j, V* y) {
+  V known[C];
+  for (int s = 0; s < C; ++s) {
+    known[s] = y[j + s];
+    for (int r = 0; r < s; ++r) known[s] -= half.entry(j + s, j + r) * known[r];
+    known[s] *= half.entry(j + s, j + s);
+    y[j + s] = known[s];
+  }
+  int64_t i = j + C;
+  const int64_t common = half.end(j);
+  for (; i < common; ++i) {
+    V row = y[i];
+    for (int s = 0; s < C; ++s) row -= half.entry(i, j + s) * known[s];
+    y[i] = row;
+  }
+  for (int s = 1; s < C; ++s)
+    for (int64_t r = i; r < half.end(j + s); ++r) y[r] -= half.entry(r, j + s) * known[s];
+}
+
+// Backward substitution for the unknowns [j, j + C): y becomes that of U^-1 y.
+template <int C, typename V> inline void up(const Half<V>& half, int64_t j, V* y) {
+  V sum[C] = {};
+  const int64_t common = larger(half.end(j), j + C);
+  for (int s = 1; s < C; ++s)
+    for (int64_t i = common; i < half.end(j + s); ++i) sum[s] += half.entry(i, j + s) * y[i];
+  // from the far end, so that what was found just before is needed last
+  for (int64_t i = common - 1; i >= j + C; --i) {
+    const V known = y[i];
+    for (int s = 0; s < C; ++s) sum[s] += half.entry(i, j + s) * known;
+  }
+  for (int s = C - 1; s >= 0; --s) {
+    for (int r = C - 1; r > s; --r) sum[s] += half.entry(j + r, j + s) * y[j + r];
+    y[j + s] -= sum[s] * half.entry(j + s, j + s);
   }
 }
 
 // Solve for right-hand sides (batch, n); `order[i]` is the unknown in line i of the bands. The transpose swaps halves.
 template <typename T>
-void solve(const Shape& shape, const Profile& profile, const T* numbers, const int64_t* order, bool transpose, const T* rhs, T* x,
-           int64_t first, int64_t last) {
+void solve(const Shape& shape, const Profile& profile, const T* numbers, const int64_t* order, bool transpose,
+           const T* rhs, T* x, int64_t first, int64_t last) {
   typedef Vec<T> V;
   constexpr int64_t W = sizeof(V) / sizeof(T);
   const int64_t n = shape.n;
+  const int64_t whole = smaller(shape.lower, shape.reach()) >= PANEL ? n / PANEL * PANEL : 0;
   std::vector<V> memory(n);
   V* y = memory.data();
+  T* lines = reinterpret_cast<T*>(y);
   for (int64_t g = first; g < last; ++g) {
     V* band = const_cast<V*>(reinterpret_cast<const V*>(numbers)) + g * shape.numbers();
     Half<V> lower = {band, shape.lower, profile.last}, upper = {band + shape.offset(), shape.reach(), profile.last};
     if (transpose) std::swap(lower, upper);
     const int64_t matrix = g * W, lanes = smaller(shape.batch - matrix, W);
-    for (int64_t i = 0; i < n; ++i) {
-      V v = {};
-      for (int64_t w = 0; w < lanes; ++w) v[w] = rhs[(matrix + w) * n + order[i]];
-      y[i] = v;
-    }
-    for (int64_t j = 0; j < n; ++j) {
-      const V v = y[j] * lower.entry(j, j);
-      const int64_t end = lower.end(j);
-      for (int64_t i = j + 1; i < end; ++i) y[i] -= lower.entry(i, j) * v;
-      y[j] = v;
-    }
-    for (int64_t j = n - 1; j >= 0; --j) {
-      const int64_t end = upper.end(j);
-      V even = {}, odd = {};
-      int64_t i = end - 1;  // from the far end, so that the value found just before is needed last
-      for (; i > j + 1; i -= 2) {
-        even += upper.entry(i, j) * y[i];
-        odd += upper.entry(i - 1, j) * y[i - 1];
-      }
-      if (i > j) even += upper.entry(i, j) * y[i];
-      y[j] -= (even + odd) * upper.entry(j, j);
-    }
     for (int64_t i = 0; i < n; ++i)
-      for (int64_t w = 0; w < lanes; ++w) x[(matrix + w) * n + order[i]] = y[i][w];
+      for (int64_t w = 0; w < lanes; ++w) lines[i * W + w] = rhs[(matrix + w) * n + order[i]];
+    int64_t j = 0;
+    for (; j < whole; j += PANEL) down<PANEL>(lower, j, y);
+    for (; j < n; ++j) down<1>(lower, j, y);
+    for (; j > whole; --j) up<1>(upper, j - 1, y);
+    for (; j > 0; j -= PANEL) up<PANEL>(upper, j - PANEL, y);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t w = 0; w < lanes; ++w) x[(matrix + w) * n + order[i]] = lines[i * W + w];
   }
 }
 

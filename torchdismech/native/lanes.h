@@ -18,4 +18,11 @@ template <> struct Lanes<double> { typedef double vec __attribute__((vector_size
 template <> struct Lanes<float> { typedef float vec __attribute__((vector_size(VECTOR_BYTES))); };
 template <typename T> using Vec = typename Lanes<T>::vec;
 
+// The vector V at any address, which stays in a register while it is used: GCC 12 otherwise reads it from memory again
+// for each product.
+template <typename V> inline V read_once(const void* from) {
+  typedef V Anywhere __attribute__((aligned(4), may_alias));
+  return *static_cast<const volatile Anywhere*>(from);
+}
+
 }  // namespace

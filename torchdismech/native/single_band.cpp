@@ -23,6 +23,9 @@ namespace {
 
 constexpr int64_t FOUR = 4;  // pivots that are taken together
 
+// Lines that are reduced together by four pivots: so many that their 4 LINES factors stay in registers.
+constexpr int64_t LINES = VECTOR_BYTES == 64 ? 4 : 2;
+
 // With a reach of WIDE or more, the lines that pivots reach do not fit into the first cache. Then MANY pivots are
 // eliminated before the lines behind them are reduced, so that each of these is read from the second cache once.
 constexpr int64_t WIDE = 48, MANY = 16;
@@ -82,7 +85,8 @@ template <typename T> void fill(const Half<T>& half, const T* values, int64_t ba
   std::memset(half.at, 0, half.numbers() * sizeof(T));
   for (int64_t p = 0; p < half.n; ++p, sources += half.reach + 1) {
     T* to = half.line(p) + p % FOUR;
-    for (int64_t h = 0; h <= half.reach; ++h) {
+    const int64_t reached = smaller(half.reach, half.last[p] - p);
+    for (int64_t h = 0; h <= reached; ++h) {
       const T* from = sources[h] < 0 ? &zero : values + sources[h] * batch;  // compiles without a branch
       to[h] = *from;
     }
@@ -237,14 +241,20 @@ template <typename T, bool symmetric> class Elimination {
     const int64_t apart = pitch_, pitch = half.pitch, between = other.pitch;
     const T* by = other.line(j) + (from - j);
     T* line = half.line(from);
-    for (int64_t p = from - first; p < last; ++p, ++by, line += pitch) {
-      const T b[FOUR] = {by[0], by[between], by[2 * between], by[3 * between]};
+    for (int64_t p = from - first; p < last; p += LINES, by += LINES, line += LINES * pitch) {
+      T b[LINES][FOUR];
+      for (int l = 0; l < LINES; ++l)
+        for (int r = 0; r < FOUR; ++r) b[l][r] = by[l + r * between];
       const int64_t begin = p / FOUR * FOUR;
-      T* to_line = line - begin;
+      T* to = line - begin;
       for (int64_t k = begin; k < count; k += WIDTH<T>) {
-        Vec<T> numbers = loaded(to_line + k);
-        for (int r = 0; r < FOUR; ++r) numbers -= loaded(reduced + r * apart + k) * b[r];
-        store<T>(to_line + k, numbers);
+        Vec<T> numbers[LINES];
+        for (int l = 0; l < LINES; ++l) numbers[l] = loaded(to + l * pitch + k);
+        for (int r = 0; r < FOUR; ++r) {
+          const Vec<T> own = read_once<Vec<T>>(reduced + r * apart + k);
+          for (int l = 0; l < LINES; ++l) numbers[l] -= own * b[l][r];
+        }
+        for (int l = 0; l < LINES; ++l) store<T>(to + l * pitch + k, numbers[l]);
       }
     }
   }

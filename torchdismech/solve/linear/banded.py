@@ -56,28 +56,28 @@ class BandedSolver(DirectSolver):
     Microseconds per robot, factor + solve, native / LAPACK, on a CPU core with vectors of 64 bytes. Half-bandwidth 10
     is a rod of 101 nodes, 119 a shell of 20 x 20 nodes, the others are full bands:
 
-    ========  ====  =============  =============  =============  =============  =============  =============
-    half-bw.  n     Cholesky, B = 8, 64, 256                     LU, B = 8, 64, 256
-    ========  ====  =============  =============  =============  =============  =============  =============
-    10         403  6.6 / 40       7.9 / 44       11 / 53        11 / 62        15 / 71        17 / 99
-    20         800  24 / 150       34 / 180       59 / 250       58 / 230       95 / 400       145 / 480
-    40        1000  77 / 400       120 / 550      190 / 630      170 / 680      350 / 1220     390 / 1200
-    64        1200  190 / 960      380 / 1330     410 / 1340     460 / 1870     750 / 2480     800 / 2510
-    119       1200  450 / 1040     670 / 1210     680 / 1220     1080 / 2580    1250 / 2670    1350 / 5240
-    232       2600  5600 / 9200    5600 / 10100   8600 / 13200   15700 / 22800  15500 / 23800
-    ========  ====  =============  =============  =============  =============  =============  =============
+    ========  ====  ============  ============  ============  ============  ============  ============
+    half-bw.  n     Cholesky, B = 8, 64, 256                  LU, B = 8, 64, 256
+    ========  ====  ============  ============  ============  ============  ============  ============
+    10         403  15 / 64       6.9 / 50      11 / 59       29 / 96       14 / 90       35 / 108
+    20         800  29 / 182      31 / 237      52 / 262      71 / 395      113 / 366     133 / 539
+    40        1000  70 / 445      138 / 503     142 / 696     226 / 1670    325 / 1610    366 / 1570
+    64        1200  186 / 990     302 / 1350    304 / 1350    526 / 2190    737 / 2930    854 / 3090
+    119       1200  264 / 1140    370 / 1230    370 / 1340    781 / 2870    783 / 2890    802 / 3040
+    232       2600  4250 / 10900  4770 / 10600                9650 / 18100  9750 / 22800
+    ========  ====  ============  ============  ============  ============  ============  ============
 
     A vector with two robots costs as much as one with 8 (16 in float32). So few robots are factored one by one, four
-    pivots at a time, with lines of a band in vectors. Times of one robot on another core, with vectors of 32 bytes, all
-    calls included (the compiled code alone takes 9 us for the factor of the rod, and 30 by LU):
+    pivots at a time, with lines of a band in vectors. Times of one robot on the same core, all calls included (the
+    compiled code alone takes 9 us for the factor of the rod, and 30 by LU):
 
-    ========  =========  =========  =========  =========  =========  =========  =========  ==========
-    half-bw.  10         20         40         64         90         119        160        232
-    n         403        800        1000       1200       1200       1200       1600       2600
-    ========  =========  =========  =========  =========  =========  =========  =========  ==========
-    Cholesky  131/183    188/313    261/583    407/1078   612/1193   1139/1536  1978/2723  6700/7880
-    LU        277/284    318/498    523/918    963/1904   1528/2811  2388/3410  5072/8470  18500/17200
-    ========  =========  =========  =========  =========  =========  =========  =========  ==========
+    ========  ========  ========  ========  ========  ========  =========  =========  ==========
+    half-bw.  10        20        40        64        90        119        160        232
+    n         403       800       1000      1200      1200      1200       1600       2600
+    ========  ========  ========  ========  ========  ========  =========  =========  ==========
+    Cholesky  84/128    114/232   170/457   312/884   452/967   454/1119   1363/2333  4101/6088
+    LU        150/197   213/336   349/724   674/1496  978/1813  1003/2097  2779/4677  9812/15170
+    ========  ========  ========  ========  ========  ========  =========  =========  ==========
 
     Both codes skip the zeros beyond the reach of each pivot: a rope that lies on itself has a band of 119 whose pivots
     reach 79 places in the root mean square; a factor of 16 such robots takes 336 us each, 519 with the whole band.
@@ -91,6 +91,7 @@ class BandedSolver(DirectSolver):
         "triton" (a kernel for GPUs; half-bandwidths up to 24), "blocks" (any device) or "auto". On a CPU that is
         native, and lapack where there is no compiler. On a GPU it is triton; blocks for wider bands and where there is
         no Triton. `describe` says which.
+    before : solver of a smaller pattern, whose memory for factors this one takes over where it is large enough.
 
     Attributes
     ----------
@@ -99,7 +100,7 @@ class BandedSolver(DirectSolver):
 
     name = "banded"
 
-    def __init__(self, pattern: Pattern, method: str = "auto"):
+    def __init__(self, pattern: Pattern, method: str = "auto", before: BandedSolver | None = None):
         super().__init__(pattern)
         if method not in METHODS:
             raise InputError(f"banded: method must be one of {', '.join(METHODS)}, got {method!r}")
@@ -111,6 +112,8 @@ class BandedSolver(DirectSolver):
             self._check_triton()
         self._cholesky_places = cholesky_places(pattern, self.order)
         self._pool, self._largest = Pool(), 0
+        if before is not None:  # contact changes the pattern every few steps, and the system clears fresh memory
+            self._pool, self._largest = before._pool, before._largest
 
     @cached_property
     def _lu_places(self) -> np.ndarray:
@@ -242,7 +245,11 @@ class BandedSolver(DirectSolver):
 
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return memory of `count` numbers for a factor, from a factor that is no longer in use if there is one."""
-        self._largest = max(self._largest, count)  # all blocks have the largest size, so that each fits every factor
+        if count > self._largest:
+            self._pool, self._largest = (
+                Pool(),
+                count,
+            )  # all blocks have the largest size, so that each fits every factor
         return self._pool.numbers(self._largest, dtype)[:count]
 
     def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:

@@ -31,9 +31,9 @@ WIDE_BAND_TIME = {True: 7.5, False: 6.0}
 
 # Bands by compiled code: time per number that pivots reach, plus this much more per number for each place of the reach.
 # NATIVE is for a batch, ALONE for few robots that are factored one by one.
-NATIVE_TIME = {True: 1.4, False: 1.6}
-NATIVE_PLACE_TIME = {True: 0.03, False: 0.035}
-ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.035
+NATIVE_TIME = {True: 1.0, False: 1.2}
+NATIVE_PLACE_TIME = {True: 0.028, False: 0.03}
+ALONE_TIME, ALONE_PLACE_TIME = 3.0, 0.025
 
 # Fronts: time per number of the fronts, per unknown in their solves, and per bucket of fronts for its calls, the last
 # for all robots together.
@@ -41,9 +41,6 @@ FRONT_TIME = {True: 6.0, False: 8.5}
 UNKNOWN_TIME = 150.0
 BUCKET_TIME = {True: 80e3, False: 105e3}
 BUCKETS_OF_OVERHEAD = 2  # overhead of one factor + solve, in times of a bucket
-
-# Bytes of the bands of all robots beyond which they take up to twice the time: the system clears fresh memory by pages.
-LARGE_BANDS = 500e6
 
 # Contact changes the pattern, so the analysis has to pay soon: nested dissection takes 110 to 130 us an unknown, a
 # band's analysis 5 to 50, and fronts save no more than half of a band's time.
@@ -91,7 +88,7 @@ def choose(
     if pattern.n == 0:
         return DenseSolver(pattern)
     on_cpu = torch.device(device).type == "cpu"
-    banded = like if isinstance(like, BandedSolver) and like.pattern is pattern else BandedSolver(pattern)
+    banded = _banded(pattern, like)
     if not on_cpu and banded.takes_triton():
         return MultifrontalSolver(pattern) if pattern.n > LONG_BAND and batch < FEW_ROBOTS else banded
     if pattern.n <= DENSE_UP_TO and not (on_cpu and banded.takes_native()):
@@ -100,6 +97,13 @@ def choose(
     if has_grown and banded.order.lower <= MUCH_WIDER * like.order.lower:  # type: ignore[union-attr]
         return banded
     return _faster_on_cpu(banded, batch, factorisations) if on_cpu else _faster_on_gpu(banded, batch)
+
+
+def _banded(pattern: Pattern, like: Solver | None) -> BandedSolver:
+    """Return `like` if it is a banded solver of this pattern, else a new one, on its memory if it is banded."""
+    if not isinstance(like, BandedSolver):
+        return BandedSolver(pattern)
+    return like if like.pattern is pattern else BandedSolver(pattern, before=like)
 
 
 def _faster_on_cpu(banded: BandedSolver, batch: int, factorisations: float) -> Solver:
@@ -135,8 +139,7 @@ def _banded_time(solver: BandedSolver, batch: int) -> float:
         if one_by_one(batch):
             per_number = ALONE_TIME + ALONE_PLACE_TIME * reach
         numbers = solver.pattern.n * (reach + 1) * (1 if symmetric else 2)
-    time = per_number * numbers
-    return 2 * time if solver.memory(batch) > LARGE_BANDS else time
+    return per_number * numbers
 
 
 def _least_multifrontal_time(pattern: Pattern) -> float:
