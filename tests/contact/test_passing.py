@@ -22,6 +22,7 @@ from torchdismech.contact import (
     Barrier,
     Box,
     Capsule,
+    Complementarity,
     Friction,
     HalfSpace,
     Mesh,
@@ -42,13 +43,13 @@ RESPONSES = {"penalty": lambda: Penalty(2e7, 1e-3), "barrier": lambda: Barrier(1
 SPEEDS = torch.tensor([0.02, 0.1, 0.9, 1.1, 3.0, 30.0, 100.0], dtype=torch.float64)  # diameters a step
 
 
-def crossed(response, centre_line: str = "straight") -> Model:
+def crossed(response, centre_line: str = "straight", friction: Friction | None = None) -> Model:
     """Return a held rod along x and a free one along y above it."""
     builder, material = RobotBuilder(), Material(1e8, 1000.0)
     held = builder.add_rod(straight((-0.1, 0.007, 0), (0.1, 0.007, 0), 6), Circle(RADIUS), material)
     builder.add_rod(straight((0.013, -0.1, 3 * RADIUS), (0.013, 0.1, 3 * RADIUS), 6), Circle(RADIUS), material)
     builder.clamp(nodes=held.tolist())
-    builder.add_contact(SelfContact(response, centre_line=centre_line))
+    builder.add_contact(SelfContact(response, friction, centre_line=centre_line))
     return builder.finalize()
 
 
@@ -105,6 +106,18 @@ def test_substeps_take_rods_through_the_contact(response):
     arrived = SPEEDS > 0.5
     start = -2 * RADIUS / DT * SPEEDS
     assert bool((velocity[arrived] > 0.5 * start[arrived]).all())
+
+
+@pytest.mark.parametrize("friction", [None, Friction(0.4)])
+def test_constraints_stop_rods_that_meet_fast(friction):
+    """Stop rods that move by up to three diameters a step, where inertia leads to iterates beyond each other."""
+    model = crossed(Complementarity(), friction=friction)
+    slow = SPEEDS <= 3
+    state, status, least = shot(model, falling(model).rows(slow.nonzero().squeeze(1)), ImplicitEuler(DT), steps=2)
+    assert status.tolist() == [0] * len(state.q)
+    arrived = SPEEDS[slow] > 0.5
+    assert float(least.min()) > 1.5 * RADIUS
+    assert float(least[arrived].max()) < 2.5 * RADIUS
 
 
 def test_sliding_along_each_other():

@@ -69,8 +69,7 @@ def step_to(
     after = _accepted(problem, equations, q, info)
     passed = missed | (running & info.converged & candidates.passed(after))
     if bool(passed.any()):
-        if equations.constraints is None:
-            q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
+        q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
         info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
         after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
