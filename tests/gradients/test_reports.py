@@ -12,6 +12,7 @@ from torchdismech import (
     Control,
     ImplicitEuler,
     Material,
+    Rectangle,
     RobotBuilder,
     forces,
     rollout,
@@ -182,3 +183,20 @@ def test_force_of_an_obstacle():
     # differences of 1e-4: their third order is 1e-8 of the force, which is some .1 N
     assert float(found) == pytest.approx((sides[0] - sides[1]) / 2e-4, rel=1e-6)
     assert abs(float(found)) > 1e-3
+
+
+def test_a_warning_of_twist_leaves_the_steps_before_it_as_they_were():
+    """Differentiate the energy after a step in which the model warns of a spring that is twisted too far."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 3), Rectangle(2e-3, 4e-3), Material(1e6, 1100.0))
+    builder.clamp(nodes=[0, 1])
+    model = builder.finalize()
+    state = model.initial_state()
+    q = state.q.clone()
+    q[:, -1] = 1.5  # rad, between the two edges
+    velocity = torch.zeros_like(q, requires_grad=True)
+    state, _ = ImplicitEuler(1e-4).step(model, model.initial_state(q=q, velocity=velocity))
+    with pytest.warns(UserWarning, match="twisted by"):
+        energies = model.energies(state)
+    (found,) = torch.autograd.grad(sum(energies.values()).sum(), velocity)
+    assert float(found[0, -1]) > 0  # a turn that goes on twisting stores more

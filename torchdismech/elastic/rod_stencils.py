@@ -109,7 +109,6 @@ class BendTwistStencil(Stencil):
         entering, leaving = (edge_variables(nodes[:, k], nodes[:, k + 1], held[:, k]) for k in range(2))
         super().__init__([*entering, *leaving, *twists], ["kappa1", "kappa2", "tau"])
         self.averaged = averaged
-        self.warned = False  # whether `warn_of_twist` has warned of this stencil
         self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64, device="cpu"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakSet
 
 import torch
 
@@ -16,6 +17,9 @@ __all__ = ["warn_of_twist"]
 
 MOST_TWIST = 1.0  # rad per spring
 
+# Stencils that were warned of. They are kept here, as a backward pass refuses models whose attributes have changed.
+_warned: WeakSet[BendTwistStencil] = WeakSet()
+
 
 def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
     """Warn, once for each term, of springs that are twisted too far for an accurate bending stiffness.
@@ -24,13 +28,13 @@ def warn_of_twist(terms: Sequence[ElasticTerm], state: State) -> None:
     """
     for term in terms:
         stencil = term.stencil
-        if not isinstance(stencil, BendTwistStencil) or stencil.warned or not stencil.count:
+        if not isinstance(stencil, BendTwistStencil) or stencil in _warned or not stencil.count:
             continue
         if not (stencil.averaged or _bends_unlike(term.energy)):
             continue
         most = float(stencil.twist(state).detach().abs().max())
         if most > MOST_TWIST:
-            stencil.warned = True
+            _warned.add(stencil)
             warn(
                 f"a spring is twisted by {most:.2g} rad. Beyond {MOST_TWIST:g} rad the difference of the two bending "
                 "stiffnesses counts more than a sixth too much, and on averaged frames all bending is softer by more "
