@@ -19,6 +19,7 @@ from torchdismech import (
     State,
     Status,
     forces,
+    magnetics,
     rollout,
     straight,
     trainable,
@@ -47,6 +48,30 @@ def test_states_of_trained_masses_are_made_within_the_loop():
     twice(lambda: before.detach())
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):  # as the pages say
         twice(lambda: before)
+
+
+@pytest.mark.parametrize("checkpoint_every", [None, 4])
+def test_by_the_time_at_which_a_run_begins(checkpoint_every):
+    """Compare the gradient by the times at which two robots begin, in a field that turns, with differences."""
+    points = straight((0, 0, 0), (0.1, 0, 0), 5)
+    field = magnetics.Rotating(0.02, frequency=5.0)
+    load = magnetics.Magnetic((1e5, 0.0, 0.0), field)
+    model = rod_through(points, Circle(2e-3), Material(1e7, 1000.0), [load]).finalize()
+    time = torch.tensor([0.01, 0.03], dtype=torch.float64, requires_grad=True)
+
+    def output():
+        state = model.initial_state(batch=2).replace(time=time)
+        run = unroll(model, state, ImplicitEuler(5e-3, **EXACT), 12, checkpoint_every=checkpoint_every)
+        return run.positions[:, 0, -1, 2].sum() - run.positions[:, 1, -1, 2].sum() + 1e-3 * run.state.time.sum()
+
+    found = [torch.autograd.grad(output(), time)[0].sum().item() for _ in range(2)]  # the steps are recorded by now
+    sides = []
+    with torch.no_grad():
+        for change in (1e-5, -2e-5):
+            time += change
+            sides.append(output().item())
+    # steps of 1e-5 s of a field that turns by 31 rad/s: the third order is 1e-8 of the slope
+    assert found == pytest.approx([(sides[0] - sides[1]) / 2e-5] * 2, rel=1e-6)
 
 
 @pytest.mark.parametrize("checkpoint_every", [None, 10])

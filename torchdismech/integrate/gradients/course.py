@@ -58,10 +58,11 @@ class Course:
 def can_begin_course(problem: StepProblem, size: int) -> bool:
     """Return whether a step, taken for `size` robots at a time, is one that others may follow in a course.
 
-    It is not if no recording takes it as a whole, if some robot is not to be stepped, or if the control needs a
-    gradient.
+    It is not if no recording takes it as a whole, if some robot is not to be stepped, or if the control or the time
+    needs a gradient.
     """
-    if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in problem.control.tensors().values()):
+    known = [problem.state.time, *problem.control.tensors().values()]
+    if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in known):
         return False
     chunks, parametrized = chunks_of(problem.state.batch, size), problem.parametrized()
     with parametrized.in_place():

@@ -45,9 +45,9 @@ NOTHING = 1e-7
 def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[State, StepInfo]:
     """Return the states after a step and how it went; rows that were not solved stay as they were.
 
-    Where autograd records, the states can be differentiated by the state (but its time), the control, the values and
-    the tensors of the model. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not
-    solved hands the gradients by its state on to the state before, which it still is, and has no others.
+    Where autograd records, the states can be differentiated by the state, the control, the values and the tensors of
+    the model. A row whose matrix cannot be factored at its root has NaN for gradients; one that was not solved hands
+    the gradients by its state on to the state before, which it still is, and has no others.
 
     Parameters
     ----------
@@ -64,6 +64,8 @@ def differentiable_step(problem: StepProblem, size: int | None = None) -> tuple[
         after = after.with_fields(
             _Step.apply(recipe, after.fields(), detached_problem.running & info.converged, *tensors)
         )
+        if (time := problem.state.time).requires_grad:  # it goes on by the same step, whenever it began
+            after = after.replace(time=after.time + (time - time.detach()))
     return after, info
 
 
