@@ -16,10 +16,16 @@ from tests.hooked import (
     rod,
 )
 from torchdismech import (
+    Circle,
     ImplicitEuler,
     InputError,
+    Material,
+    RobotBuilder,
     Static,
+    contact,
+    elastic,
     forces,
+    straight,
     unroll,
 )
 from torchdismech.testing import check_force
@@ -201,3 +207,78 @@ def test_a_latent_that_no_look_shows_is_refused_in_the_backward_pass():
     after, _ = ImplicitEuler(0.02).step(model, state.replace(velocity=velocity))
     with pytest.raises(InputError, match="Gain.parts"):
         after.q.sum().backward()
+
+
+class Resistance(elastic.Energy):
+    """A dissipation."""
+
+    def __init__(self, latent):
+        super().__init__()
+        self.latent = latent
+
+    def density(self, strain):
+        """Return the power that bending dissipates."""
+        return 1e-7 * self.latent * (strain[0] ** 2 + strain[1] ** 2)
+
+
+class Fading(elastic.Inelastic):
+    """A law whose internal variable alone depends on a tensor."""
+
+    variables = ("z",)
+
+    def __init__(self, latent):
+        super().__init__()
+        self.latent = latent
+
+    def density(self, strain, past):
+        """Return the energy of a spring."""
+        return 1e-6 * (past.internal[0] + strain[0] - past.strain[0]) ** 2
+
+    def updated(self, strain, past):
+        """Return what is left of its strain."""
+        return (self.latent * (past.internal[0] + strain[0] - past.strain[0]),)
+
+    def stored(self, internal):
+        """Return the energy that is left."""
+        return 1e-6 * internal[0] ** 2
+
+
+class Ball(contact.Shape):
+    """A ball far from the robot."""
+
+    def __init__(self, latent):
+        super().__init__()
+        self.latent = latent
+
+    def distance_and_derivatives(self, points):
+        """Return the distance from the ball, its gradient and its curvature."""
+        away = points - points.new_tensor([0.0, 0.0, -9.0])
+        length = torch.linalg.vector_norm(away, dim=-1)
+        normal = away / length[..., None]
+        plane = torch.eye(3, dtype=points.dtype) - normal[..., :, None] * normal[..., None, :]
+        return length - self.latent, normal, plane / length[..., None, None]
+
+    @property
+    def depth(self):
+        """Its radius."""
+        return self.latent.detach()
+
+
+HIDING = {
+    "Resistance": lambda builder, latent: builder.add_dissipation("bend_twist", Resistance(latent)),
+    "Fading": lambda builder, latent: builder.add_inelastic("bend_twist", Fading(latent)),
+    "Ball": lambda builder, latent: builder.add_contact(contact.Obstacle(Ball(latent), contact.Complementarity())),
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_what_resists_remembers_or_is_touched_hides_no_tensor(kind):
+    """Refuse a tensor that no force at rest depends on: of a dissipation, an internal variable, a gap."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(2e-3), Material(1e6, 1000.0))
+    HIDING[kind](builder, torch.tensor(0.5, dtype=torch.float64, requires_grad=True))
+    model = builder.finalize()
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64, requires_grad=True)
+    state = model.initial_state(velocity=velocity)
+    with pytest.raises(InputError, match=f"{kind}.latent: requires gradients, but is not registered"):
+        ImplicitEuler(1e-3).step(model, state)

@@ -43,13 +43,17 @@ def _refuse_hidden_tensors_now(model: Model, state: State, control: Control) -> 
     uncompiled = model.compilation.paused()
     with torch.enable_grad(), apart_from_checkpoints(), uncompiled, per_robot(model).rows(0, 1).in_place():
         robot_state = robot_state.replace(q=robot_state.q.requires_grad_())
+        q, time, obstacles = robot_state.q, robot_state.time, model.contact.constrained_obstacles
 
-        def force() -> Tensor:
-            return model.mechanics.force(
-                model.start_step(robot_state, control), robot_state.q, robot_state.velocity, robot_state.time
-            )
+        def evaluated() -> Tensor:
+            """Return all that a step depends on: forces, also of dissipation, gaps, and what materials remember."""
+            start = model.start_step(robot_state, control, elapsed=1.0)
+            internal = model.mechanics.internal_after(start, q, q.new_ones(()))
+            parts = [model.mechanics.force(start, q, robot_state.velocity, time), internal]
+            parts += [obstacle.gap(q, time) for obstacle in obstacles]
+            return torch.cat([part for part in parts if part is not None], dim=1)
 
-        refuse_unregistered(model, force(), [robot_state.q, *control.tensors().values()], force)
+        refuse_unregistered(model, evaluated(), [q, *control.tensors().values()], evaluated)
 
 
 def refuse_wrong_matrix(
