@@ -133,8 +133,9 @@ def test_all_that_touch_on_the_way():
     generator = torch.Generator().manual_seed(2)
     touched = 0
     for share in np.linspace(0, 1, 15):
-        beside = slack * (2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1)
-        x = torch.lerp(start, end, float(share)) + beside
+        beside = 2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1
+        beside -= beside.mean(1, keepdim=True)  # what all nodes move together does not count
+        x = torch.lerp(start, end, float(share)) + slack * beside / beside.abs().max() + share
         assert bool(pairs.cover(x.flatten(1)).all())
         for kind in range(2):
             for expected, own in zip(near(model, kind, x, 1, TOLERANCE), found[kind], strict=True):
@@ -366,6 +367,20 @@ def test_rows_are_the_robots_alone():
         # sums in the same order: the same bits, but for vector instructions
         assert torch.allclose(alone.force(own, q[row], u[row])[0], force[i], rtol=1e-12, atol=1e-14)
         assert torch.allclose(alone.energy(own, q[row])[0], energy[i], rtol=1e-12)
+
+
+def test_common_flight_brings_no_pairs():
+    """Find the same pairs for robots that fly as for robots at rest; they serve until parts move apart."""
+    model, still = tangle(), torch.zeros(3, dtype=torch.float64)
+    x = start_of(model, 3e-3)
+    flown = x + torch.tensor([0.5, -2.0, 1.0], dtype=torch.float64)
+    at_rest = model.self_contacts.pairs(x, x, still)
+    flying = model.self_contacts.pairs(x, flown, still + 1e-9)  # m: rounding of positions is 1e-16
+    for kind in range(2):
+        assert listed(flying.tables[kind], kind) == listed(at_rest.tables[kind], kind)
+    assert bool(flying.cover(flown.flatten(1)).all())
+    flown[1, 3, 0] += 1e-3
+    assert flying.cover(flown.flatten(1)).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])

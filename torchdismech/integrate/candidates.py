@@ -52,6 +52,8 @@ class ContactCandidates:
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
     search_distance : (B,) [m]; contacts that come nearer than this, between start and `ahead`, are candidates. In the
         search for an equilibrium so are the contacts of all points with obstacles that are constraints (`ANYWHERE`).
+    search_distance_of_parts : (B,) [m] the same for contacts of parts with each other, for which it does not count what
+        all nodes move together.
     pairs : the pairs of a robot's parts that may touch; None where none can.
     near : for each obstacle that is a constraint (B, P) bool: the points that may get to it.
     load : (B, C, 3) [N] loads of the constraints by their slots; None before the step is solved.
@@ -67,8 +69,12 @@ class ContactCandidates:
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
             ahead = problem.ahead() if ahead is None else ahead
-            way = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].abs().amax(1)
-            self.search_distance = self._least_search_distance() + MARGIN * way
+            motion = (ahead - self.state.q)[:, : 3 * self.model.body.n_nodes].unflatten(1, (-1, 3))
+            among_parts = motion - motion.mean(1, keepdim=True)
+            least = self._least_search_distance()
+            self.search_distance, self.search_distance_of_parts = (
+                least + MARGIN * way.abs().flatten(1).amax(1) for way in (motion, among_parts)
+            )
             self._find_candidates(ahead)
 
     def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
@@ -103,7 +109,7 @@ class ContactCandidates:
 
     def _find_candidates(self, ahead: Tensor) -> None:
         """Find the pairs and points that may touch on the way to `ahead` (B, n)."""
-        self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance)
+        self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance_of_parts)
         reach = self.search_distance.unsqueeze(1) if self.rubs else ANYWHERE
         self.near = tuple(
             torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach
@@ -157,7 +163,10 @@ class ContactCandidates:
         if self.searches == SEARCHES:
             return False
         self.searches += 1
-        self.search_distance = 2 * self.search_distance
+        self.search_distance, self.search_distance_of_parts = (
+            2 * self.search_distance,
+            2 * self.search_distance_of_parts,
+        )
         self._find_candidates(q)
         return True
 

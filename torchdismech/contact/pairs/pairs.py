@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -158,25 +158,29 @@ class Pairs:
     ----------
     tables : for each contact, one table for each kind of its pairs, also if it is empty.
     low, high : (B, N, 3) boxes of the nodes: while these stay inside, no other pairs can touch [m].
+    mean : (B, 1, 3) mean position of the nodes to which the boxes belong. Parts do not touch by moving together, so
+        the boxes move with the mean position.
     """
 
     tables: tuple[PairTable, ...]
     low: Tensor
     high: Tensor
+    mean: Tensor
 
     def rows(self, index: Tensor) -> Pairs:
         """Return the pairs of the robots that `index` selects."""
-        return Pairs(tuple(table.rows(index) for table in self.tables), self.low[index], self.high[index])
+        tables = tuple(table.rows(index) for table in self.tables)
+        return Pairs(tables, self.low[index], self.high[index], self.mean[index])
 
     def of_contacts(self, numbers: Collection[int]) -> Pairs:
         """Return the pairs of only those contacts that have these numbers."""
-        return Pairs(tuple(table for table in self.tables if table.contact in numbers), self.low, self.high)
+        return replace(self, tables=tuple(table for table in self.tables if table.contact in numbers))
 
     def cover(self, q: Tensor) -> Tensor:
         """Return the robots (B,) bool whose nodes are inside of the boxes at q (B, n), so that no pair is missing."""
-        low, high = self.low.flatten(1), self.high.flatten(1)
-        positions = q[:, : low.shape[1]]
-        return ((positions >= low) & (positions <= high)).all(1)
+        positions = q[:, : 3 * self.low.shape[1]].unflatten(1, (-1, 3))
+        positions = positions - (positions.mean(1, keepdim=True) - self.mean)
+        return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
 
 
 def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:

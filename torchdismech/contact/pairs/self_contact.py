@@ -428,14 +428,17 @@ class SelfContacts(nn.ModuleList):
     def pairs(self, start: Tensor, end: Tensor, search_distance: Tensor) -> Pairs:
         """Return the pairs that may touch while the nodes move from `start` to `end` (B, N, 3).
 
+        What all nodes move together, in the mean, does not count.
+
         Parameters
         ----------
         search_distance : (B,) how far nodes may leave the box around both positions, along each axis [m].
         """
-        margin = search_distance.view(-1, 1, 1)
+        margin, mean = search_distance.view(-1, 1, 1), start.mean(1, keepdim=True)
+        end = end - (end.mean(1, keepdim=True) - mean)
         low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
         tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
-        return Pairs(tuple(tables), low, high)
+        return Pairs(tuple(tables), low, high, mean)
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
         """Return the pairs that touch at q and velocity (B, n), one object for each table that has any pairs.
