@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
 from torchdismech.cli import app
-from torchdismech.geometry.frames import rotated
+from torchdismech.geometry.frames import rotated, transported
 from torchdismech.view.colours import Scale, node_values
 from torchdismech.view.directors import material_directors
+from torchdismech.view.export import save_export
 from torchdismech.view.scenery import Scenery, chosen_robots
 from torchdismech.view.tubes import Profile, Tubes
 
@@ -189,6 +190,27 @@ def test_chains_of_rigid_elements_are_tubes():
     assert np.isfinite(shown.vertices).all() and shown.vertices.shape[1] > 4 * 2 * 16
     own = Scenery(run, [0])  # of its own diameter
     assert not own.remarks and np.allclose(own.shown(2).vertices, shown.vertices, atol=1e-12)
+
+
+def test_chains_of_rigid_elements_are_shown_without_twist(tmp_path):
+    """Carry directors along a chain that bends in space, so that its stripe does not wind; refuse its twist."""
+    from torchdismech.rigid import Radau, RigidChain
+    from torchdismech.runs.rollout import rollout
+
+    chain = RigidChain.cylinder(3, 0.5, 0.02, 1000.0, 1e6, shear=4e5, space=True)
+    bent = [0.2, 0.3, 0.2, 0.0, 0.3, -0.2, 0.0, -0.3, 0.2, 0.0]  # rad: about y; then about z, y and x of each joint
+    run = rollout(chain, chain.initial_state(q=torch.tensor([bent], dtype=torch.float64)), Radau(1e-3), 2)
+    directors = material_directors(run, np.arange(3), np.arange(1))
+    edges = np.diff(run.positions.numpy(), axis=2)
+    t = torch.as_tensor(edges / np.linalg.norm(edges, axis=-1, keepdims=True))
+    carried = transported(torch.as_tensor(directors[..., :-1, :]), t[..., :-1, :], t[..., 1:, :])
+    assert np.allclose(directors[..., 1:, :], carried, rtol=0, atol=1e-12)
+    assert np.allclose((directors * t.numpy()).sum(-1), 0, atol=1e-12)
+    with pytest.raises(InputError, match="twist is one of rods.*: choose one of stretch, curvature, speed"):
+        Scenery(run, colour="twist")
+    save_export(Scenery(run), tmp_path / "chain.pvd")
+    frame = next((tmp_path / "chain_frames").iterdir()).read_text()
+    assert 'Name="curvature"' in frame and 'Name="twist"' not in frame
 
 
 @pytest.mark.parametrize("command", ["plot", "movie", "export"])

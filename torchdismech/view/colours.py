@@ -10,9 +10,10 @@ import torch
 
 from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle, transported
+from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
 
-__all__ = ["QUANTITIES", "Scale", "distinct", "node_values"]
+__all__ = ["QUANTITIES", "Scale", "distinct", "node_values", "quantities_of"]
 
 # what robots can be coloured by, with its unit
 QUANTITIES = {"stretch": "1", "curvature": "1/m", "twist": "rad/m", "speed": "m/s"}
@@ -72,6 +73,17 @@ def distinct(count: int) -> np.ndarray:
     return HUES[np.arange(count) % len(HUES)].astype(np.uint8)
 
 
+def quantities_of(trajectory: Trajectory) -> list[str]:
+    """Return the quantities that the robots of a run have.
+
+    Curvature is one of all whose points are in rows. Twist is one of rods, as runs of chains of rigid elements and of
+    pneumatic arms do not keep how sections are turned.
+    """
+    in_rows, turned = len(trajectory.rod_edges) > 0, isinstance(trajectory.state, State)
+    known = {"curvature": in_rows, "twist": in_rows and turned}
+    return [name for name in QUANTITIES if known.get(name, True)]
+
+
 def node_values(
     name: str, trajectory: Trajectory, frames: np.ndarray, robots: np.ndarray, directors: np.ndarray
 ) -> np.ndarray:
@@ -90,7 +102,7 @@ def node_values(
     Raises
     ------
     InputError
-        An unknown quantity, or one of rods for a robot without any.
+        An unknown quantity, or one that the run does not have (`quantities_of`).
     """
     if name not in [*QUANTITIES]:
         raise InputError(f"colour: expected 'robot' or one of {', '.join(QUANTITIES)}, got {name!r}")
@@ -101,8 +113,8 @@ def node_values(
     if name == "stretch":
         first = trajectory.positions.numpy()[:1, robots].astype(np.float64)
         return _stretch(trajectory, positions, first)
-    if not len(trajectory.rod_edges):
-        raise InputError(f"colour: {name} is one of rods, and there are none: choose 'stretch' or 'speed'")
+    if name not in (known := quantities_of(trajectory)):
+        raise InputError(f"colour: {name} is one of rods, and the run has no such: choose one of {', '.join(known)}")
     return _bend_twist(name, trajectory.rod_edges, positions, directors)
 
 

@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from torchdismech.view.colours import QUANTITIES
+from torchdismech.view.colours import quantities_of
 from torchdismech.view.scenery import Scenery, Shown
 
 __all__ = ["folder_of", "write_vtk"]
@@ -69,9 +69,8 @@ def _grid(scenery: Scenery, index: int, shown: Shown, cells: tuple[str, str]) ->
     run, robots = scenery.trajectory, scenery.robots
     points = (run.positions[shown.row].numpy()[robots] + scenery.offsets[:, None]).reshape(-1, 3)
     values = {"velocity": run.velocities[shown.row].numpy()[robots].reshape(-1, 3)}
-    for name in QUANTITIES:
-        if name in ("stretch", "speed") or len(run.rod_edges):
-            values[name] = scenery.values(name, slice(index, index + 1))[0].ravel()
+    for name in quantities_of(run):
+        values[name] = scenery.values(name, slice(index, index + 1))[0].ravel()
     field = {f"energy of {name}": energy[shown.row].numpy()[robots] for name, energy in run.energies.items()}
     count = sum(len(robots) * len(elements) for elements in (run.rod_edges, run.triangles))
     return (
