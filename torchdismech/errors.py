@@ -232,7 +232,10 @@ _EXPLANATIONS = {
         "bodies passed through each other within the step, or may have: {smaller}; where that is set, take a stiffer "
         "Penalty, or Barrier"
     ),
-    Status.CONTACT_UNSOLVED: "the complementarity problem of the contacts was not solved: {smaller}",
+    Status.CONTACT_UNSOLVED: (
+        "the complementarity problem of the contacts was not solved: {smaller}; where obstacles close on a rigid plate "
+        "that friction holds between them, no impulses solve it"
+    ),
     Status.COLLAPSED: "a section of an arm was shortened to no length: push less, or take a smaller dt",
     Status.UNSTABLE: (
         "the equilibrium found is no minimum of the potential energy: it is a saddle, which the smallest push ends, or "

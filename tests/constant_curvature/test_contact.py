@@ -234,3 +234,19 @@ def test_a_run_goes_on_from_its_file(touches, tmp_path):
         assert torch.equal(getattr(read, name), getattr(whole, name)[:5])
     rest = rollout(arm, read.state, integrator, 2, schedule=lambda time, arm: pushed(2))
     assert torch.equal(rest.twist[1:], whole.twist[5:])
+
+
+def test_a_plate_that_walls_close_on_has_no_solution_where_friction_holds_it():
+    """Fail, and say why, where a wall moves towards another with a plate between them; let the plate turn if smooth."""
+    for friction, status in ((Friction(0.5), Status.CONTACT_UNSOLVED), (None, Status.CONVERGED)):
+        walls = [
+            Obstacle(
+                HalfSpace((-0.0501, 0, 0), (1, 0, 0)), Complementarity(), friction, Path.uniform((0.1, 0, 0)), "a"
+            ),
+            Obstacle(HalfSpace((0.0501, 0, 0), (-1, 0, 0)), Complementarity(), friction, name="b"),
+        ]
+        arm = PneumaticArm([0.2], [0.5], 0.03, 300.0, 50.0, disks=0, obstacles=walls, orientation=(0, math.pi, 0))
+        start = torch.tensor([0.004, -0.002, -0.002], dtype=torch.float64)  # the plate leans, so that it can turn
+        squeezed = rollout(arm, arm.initial_state(1, q=start), ArmIntegrator(2e-3), 10)
+        assert int(squeezed.status[-1]) == status
+    assert "no impulses solve it" in Status.CONTACT_UNSOLVED.explanation
