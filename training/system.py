@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import InputError, Model, Status
+from torchdismech.io.scene.users_code import naming_line
 from training.data import Recordings, Window, gather
 
-__all__ = ["GROUPS", "Prediction", "System", "refuse_another_kind", "refuse_unlike", "whole_windows"]
+__all__ = ["GROUPS", "Prediction", "System", "predicted", "refuse_another_kind", "refuse_unlike", "whole_windows"]
 
 GROUPS = ("constants", "learned")
 
@@ -215,6 +218,30 @@ class System(nn.Module, ABC):
         if self._found_not_frozen is None:
             self._found_not_frozen = frozenset(n for n, p in self.parameters_by_name().items() if p.requires_grad)
         return self._found_not_frozen
+
+
+def predicted(system: System, window: Window, checkpoint_every: int | None = None) -> Prediction:
+    """Return a system's prediction of a window; refuse what is none, and shapes that would broadcast in the loss."""
+    name, module = f"{type(system).__name__}.predict", type(system).__module__
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    with nullcontext() if module.startswith("training.") else naming_line(Path(file), name):
+        prediction = system.predict(window, checkpoint_every)
+    if not isinstance(prediction, Prediction):
+        raise InputError(f"{name}: expected a training.system.Prediction, got {type(prediction).__name__}")
+    batch, _, markers, _ = window.positions.shape
+    positions = (batch, window.frames - system.given, markers, 3)
+    expected = {"positions": ("(B, frames - given, M, 3)", positions), "status": ("(B,)", (batch,))}
+    for field, (letters, shape) in expected.items():
+        found = getattr(prediction, field)
+        if not isinstance(found, Tensor) or tuple(found.shape) != shape:
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(f"{name}: {field}: expected a tensor of shape {letters} = {shape}, got {got}")
+    if prediction.status.is_floating_point() or prediction.status.dtype == torch.bool:
+        raise InputError(
+            f"{name}: status: expected whole numbers, Status.CONVERGED where all steps of a window did, got "
+            f"{prediction.status.dtype}"
+        )
+    return prediction
 
 
 def whole_windows(

@@ -76,6 +76,24 @@ def test_users_module_drives_and_is_trained(folder):
     )
 
 
+def test_what_a_users_module_raises_is_said_with_its_line(folder):
+    """Name the drive, the file and its line, where the module is made and where it is called."""
+    net = "import torch\nclass Net(torch.nn.Module):\n    def __init__(self, columns, elements):\n        {}\n"
+    called = "super().__init__()\n    def forward(self, inputs, time):\n        return self.layer(inputs)"
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    config = Config.model_validate(
+        tables(folder, data=data, drives={"tip": {"sets": "force", "module": f"{folder}/net.py:Net"}})
+    )
+    recordings = prepared_recordings(config, "train")[0]
+    (folder / "net.py").write_text(net.format("self.layer = torch.nn.Linear(columns, elements)"))
+    with pytest.raises(InputError, match=r"drives.tip.module: .*net.py:Net raised AttributeError in line 4: "):
+        build(config, recordings, allow_code=True)
+    (folder / "net.py").write_text(net.format(called))
+    system = build(config, recordings, allow_code=True)
+    with pytest.raises(InputError, match=r"drives.tip.module: .*net.py:Net raised AttributeError in line 6: "):
+        system.predict(window_of(folder, inputs=("pull",)))
+
+
 def test_columns_drive_constants_of_the_model(folder):
     """Let a column thicken the fluid; gradients reach the map's constants."""
     data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}

@@ -10,7 +10,7 @@ from tests.training.faulty import trainer
 from tests.training.swinging import DT, swinging_chain
 from torchdismech import InputError
 from torchdismech.system.processes import ALONE
-from training.config import Config
+from training.config import Config, Constant
 from training.files import only_writer
 from training.fitting import fit
 from training.optimization import checkpoint
@@ -181,6 +181,8 @@ def test_a_config_that_is_there_is_not_replaced(tmp_path):
 def test_refused_constants_are_told_with_stage_and_batch(tmp_path, monkeypatch):
     """Add to the library's sentence where in the fit it came up, and what to change."""
     sinking = trainer(tmp_path, set(), ALONE)
+    constants = {"bending": Constant(tensors=["bend_twist.EI1"])}
+    sinking.config = sinking.config.model_copy(update={"constants": constants})
     predict = sinking.system.predict
 
     def refusing(window, *given):

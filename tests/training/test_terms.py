@@ -102,6 +102,15 @@ def test_what_is_no_learned_force_is_refused(folder, monkeypatch, network, messa
         build(config, prepared_recordings(config, "train")[0], allow_code=True)
 
 
+def test_what_a_constructor_of_the_user_raises_is_said_with_its_line(folder, monkeypatch):
+    """End in a sentence that names the term, the file and its line, not in a traceback of the library."""
+    (folder / "mine.py").write_text(TERMS.replace("torch.nn.Linear(3, 3)", "torch.nn.Linear(3)"))
+    monkeypatch.chdir(folder)
+    config = Config.model_validate(tables(folder, terms={"pull": {"kind": "force", "network": "mine.py:Pull"}}))
+    with pytest.raises(InputError, match=r"terms.pull: mine.py:Pull raised TypeError in line 9: .*'out_features'"):
+        build(config, prepared_recordings(config, "train")[0], allow_code=True)
+
+
 def test_code_of_a_term_is_a_file_and_a_name(folder):
     """Refuse what is neither when the config is read."""
     with pytest.raises(ValidationError, match='expected "file.py:Name"'):

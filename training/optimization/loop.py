@@ -24,7 +24,7 @@ from training.optimization.adam import new_optimizer, set_rates, step_by_adam
 from training.optimization.batches import Batch, horizon_at, noisy_window, settled_at, windows_of
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import gauss_newton_step
-from training.optimization.refusals import refuse_hopeless, refuse_unfitting
+from training.optimization.refusals import refuse_hopeless, refuse_unfitting, refuse_without_gradient
 from training.optimization.residuals import Residual, fitted_numbers
 from training.optimization.resuming import (
     Progress,
@@ -38,7 +38,7 @@ from training.optimization.validation import Validation, failure_warning, is_bet
 from training.reports.board import Board
 from training.robots.physics import PhysicsSystem
 from training.robots.starts import Starts
-from training.system import System, refuse_unlike
+from training.system import System, predicted, refuse_unlike
 
 __all__ = ["Trainer"]
 
@@ -175,7 +175,8 @@ class Trainer:
         set_rates(self._optimizer, stage, self.progress.iteration)
         self._optimizer.zero_grad()
         with self._naming_the_stage(stage):
-            prediction = self.system.predict(self._with_noise(window, stage), stage.checkpoint_every)
+            prediction = predicted(self.system, self._with_noise(window, stage), stage.checkpoint_every)
+        refuse_without_gradient(prediction, stage)
         losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured_count)
         trained = [p for p in self.parameters.values() if p.requires_grad]
         return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
@@ -246,13 +247,15 @@ class Trainer:
 
     @contextmanager
     def _naming_the_stage(self, stage: Stage) -> Iterator[None]:
-        """Add stage and batch to the message where a system refuses its constants."""
+        """Add stage and batch to the message where a system refuses something; advise on constants that it refuses."""
         try:
             yield
         except InputError as error:
+            trained = [tensor for constant in self.config.constants.values() for tensor in constant.tensors]
+            advice = '; a constant of kind "factor" keeps its sign, a smaller rate takes smaller steps'
+            of_constants = any(str(error).startswith(tensor) for tensor in trained)
             raise InputError(
-                f'stage {stage.name!r}, batch {self.progress.total + 1}: {error}; a constant of kind "factor" keeps '
-                "its sign, a smaller rate takes smaller steps"
+                f"stage {stage.name!r}, batch {self.progress.total + 1}: {error}{advice if of_constants else ''}"
             ) from error
 
     def _group(self, name: str) -> Mapping[str, nn.Parameter]:

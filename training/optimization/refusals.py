@@ -15,9 +15,9 @@ from training.optimization.batches import windows_of
 from training.optimization.residuals import fitted_numbers
 from training.optimization.resuming import Progress
 from training.robots.physics import PhysicsSystem
-from training.system import System
+from training.system import Prediction, System
 
-__all__ = ["refuse_hopeless", "refuse_unfitting"]
+__all__ = ["refuse_hopeless", "refuse_unfitting", "refuse_without_gradient"]
 
 NUMBER = 8  # bytes of a float64
 COPIES = 4  # of the derivatives in memory while the equations of a Gauss-Newton step are made
@@ -79,6 +79,16 @@ def refuse_hopeless(progress: Progress, status: Tensor) -> None:
         f"none of the {progress.total} batches so far could be learnt from: {why}; look at [robot], [simulation] and "
         "the rates in the config"
     )
+
+
+def refuse_without_gradient(prediction: Prediction, stage: Stage) -> None:
+    """Refuse a prediction from which no gradient leads to what a stage trains, so that nothing could be learnt."""
+    if bool(prediction.good.all()) and not prediction.positions.requires_grad:
+        raise InputError(
+            f"stage {stage.name!r}: the predicted positions do not depend on what it trains "
+            f"({', '.join(stage.train)}), or their gradient is lost on the way: look for detach(), no_grad, numpy and "
+            "torch.tensor(...) in predict"
+        )
 
 
 def _refuse_odd_equations(stage: Stage, system: System, processes: Processes) -> None:

@@ -18,6 +18,7 @@ from training.data import Window
 from training.loss import counted
 from training.optimization.evidence import Prior, StartJacobian
 from training.robots.physics import PhysicsSystem
+from training.system import predicted
 
 __all__ = ["FittedNumber", "Residual", "Linearized", "fitted_numbers", "prior_of"]
 
@@ -172,7 +173,7 @@ class Residual:
         """
         # paused, as kernels are compiled for one number of robots, and batches here have many different ones
         with self.system.model.compilation.paused():
-            prediction = self.system.predict(window)
+            prediction = predicted(self.system, window)
         off = (prediction.positions - window.positions[:, self.system.given :]).flatten(2)
         seen = self.measured.repeat(len(off) // len(self.measured), 1, 1)
         return torch.where(seen & prediction.good[:, None, None], off, 0.0), prediction.good

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.system.processes import ALONE, Processes
 from training.data import Recordings
 from training.reports.metrics import Errors, skipped_frames
-from training.system import System, whole_windows
+from training.system import System, predicted, whole_windows
 
 __all__ = ["OpenLoop", "errors_of", "predict_all"]
 
@@ -56,7 +56,7 @@ def predict_all(
     found: dict[str, Tensor] = {}
     if own.stop > own.start:
         window = whole_windows(system, recordings, own).replace(start=None if start is None else start[own])
-        prediction = system.predict(window)
+        prediction = predicted(system, window)
         found["positions"], good[own] = prediction.positions, prediction.good.to(good)
         if prediction.nodes is not None:
             shapes["nodes"], found["nodes"] = prediction.nodes.shape[2], prediction.nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torchdismech import InputError, Model
 from torchdismech.elastic.natural import continuum_triangles
 from torchdismech.geometry.quaternions import product
-from torchdismech.io.scene.users_code import named_in_code
+from torchdismech.io.scene.users_code import named_in_code, naming_line
 from torchdismech.robot.state import Control
 from torchdismech.values import refuse_table, row_of
 from training.config.scene import Drive
@@ -79,7 +80,10 @@ class DriveMap(nn.Module):
 
         `applied` adds them to the model's own values, or puts them in their place.
         """
-        mapped = self.map(inputs[..., self._columns], time)
+        code = self.drive.module
+        file = Path("" if code is None else code.rpartition(":")[0])
+        with nullcontext() if code is None else naming_line(file, f"drives.{self.name}.module: {code}"):
+            mapped = self.map(inputs[..., self._columns], time)
         expected = (*inputs.shape[:2], len(self._elements))
         if not isinstance(mapped, Tensor) or tuple(mapped.shape) != expected:
             got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
@@ -148,7 +152,8 @@ class DriveMap(nn.Module):
         given = ("columns", "elements")
         options: dict[str, Any] = checked(kind, drive.options, f"{where}.options", given)
         make: Any = kind
-        return make(len(self._columns), len(self._elements), **options)
+        with naming_line(path, f"{where}.module: {drive.module}"):
+            return make(len(self._columns), len(self._elements), **options)
 
 
 def _columns(name: str, drive: Drive, columns: Sequence[str]) -> list[int]:

@@ -18,7 +18,7 @@ from torchdismech.elastic import Energy, Sum
 from torchdismech.forces import Force
 from torchdismech.integrate import SteppingMethod
 from torchdismech.io.scene.refusals import SceneError
-from torchdismech.io.scene.users_code import line_in, named_in_code
+from torchdismech.io.scene.users_code import line_in, named_in_code, naming_line
 from torchdismech.robot.state import Control
 from torchdismech.values import Place
 from training.config import Config, Term
@@ -250,21 +250,23 @@ def _network(name: str, term: Term) -> Callable[..., Any]:
 def _made(network: Callable[..., Any], term: Term, where: str) -> Any:
     """Return the network of a term, made with its options."""
     options = checked(network, term.options, where)
+    if term.code is not None:
+        return _made_by_user(network, term.code, options, where.removesuffix(".options"))
     try:
         module = network(**options)
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    if term.code is not None:
-        return _with_parameters(module.double(), term.code, where)
     if term.kind != "force" and module.strains > STRAINS[term.strain]:
         raise InputError(f"{where}.strains: {term.strain} has {STRAINS[term.strain]}, got {module.strains}")
     return module
 
 
-def _with_parameters(module: nn.Module, code: str, where: str) -> nn.Module:
-    """Return a module of the user's; refuse one that has nothing to learn."""
+def _made_by_user(network: Callable[..., Any], code: str, options: dict[str, Any], where: str) -> nn.Module:
+    """Return a network of the user's, made with its options; refuse one that has nothing to learn."""
+    with naming_line(Path(code.rpartition(":")[0]), f"{where}: {code}"):
+        module = network(**options).double()
     if next(module.parameters(), None) is None:
-        raise InputError(f"{where.removesuffix('.options')}: {code} has no parameters: there is nothing to learn")
+        raise InputError(f"{where}: {code} has no parameters: there is nothing to learn")
     return module
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from training.data import Recordings
 from training.loss import robust_loss, start_penalty
-from training.system import System, whole_windows
+from training.system import System, predicted, whole_windows
 
 __all__ = ["Starts", "fitted_starts"]
 
@@ -51,7 +51,7 @@ def fitted_starts(
     with torch.enable_grad():
         for k in range(rounds):
             optimizer.param_groups[0]["lr"] = RATE * (1 - 0.9 * k / rounds)
-            prediction = system.predict(window.replace(start=found))
+            prediction = predicted(system, window.replace(start=found))
             loss = robust_loss(prediction.positions, window.positions[:, system.given :], valid, scale)
             total = torch.where(prediction.good, loss + start_penalty(found, valid, scale), 0.0).sum()
             (gradient,) = torch.autograd.grad(total, [found])

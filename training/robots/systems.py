@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from torchdismech import InputError
-from torchdismech.io.scene.users_code import named_in_code
+from torchdismech.io.scene.users_code import named_in_code, naming_line
 from training.config import Config, Robot
 from training.data import Recordings
 from training.options import checked
@@ -16,7 +17,7 @@ from training.robots.free import FreeSystem
 from training.robots.physics import naming_terms
 from training.robots.rods import RodSystem
 from training.robots.scenes import SceneSystem
-from training.system import System
+from training.system import GROUPS, System
 
 __all__ = ["build"]
 
@@ -53,7 +54,11 @@ def _of_user(config: Config, name: str, recordings: Recordings) -> System:
         raise InputError(f"system: {name}: expected a class derived from training.system.System, got {kind!r:.80}")
     options = checked(kind, config.options, "options", ("config", "recordings"))
     make: Callable[..., System] = kind
-    system = make(config, recordings, **options)
+    with naming_line(path, f"system: {name}"):
+        system = make(config, recordings, **options)
+        _refuse_other_groups(system, name)
+    if system.given < 1:
+        raise InputError(f"system: {name}: given: expected one frame or more to start from, got {system.given}")
     if next(system.parameters(), None) is None:
         raise InputError(f"system: {name} has no parameters: there is nothing to train")
     for stage in config.stages:
@@ -61,3 +66,14 @@ def _of_user(config: Config, name: str, recordings: Recordings) -> System:
         if missing:
             raise InputError(f"stage {stage.name!r} trains {missing[0]}, of which {name} has none")
     return system
+
+
+def _refuse_other_groups(system: System, name: str) -> None:
+    """Refuse a user's system whose `group` returns anything else than parameters by name."""
+    for group in GROUPS:
+        found = system.group(group)
+        if not isinstance(found, Mapping) or not all(isinstance(p, nn.Parameter) for p in found.values()):
+            raise InputError(
+                f"system: {name}: group({group!r}): expected a dict of nn.Parameter by name, empty where there are "
+                f"none, such as dict(self.network.named_parameters()), got {found!r:.80}"
+            )

@@ -18,7 +18,7 @@ from torchdismech.io.scene.refusals import SceneError
 from torchdismech.model import Model
 from torchdismech.robot.state import Control
 
-__all__ = ["UsersFunction", "line_in", "named_in_code"]
+__all__ = ["UsersFunction", "line_in", "named_in_code", "naming_line"]
 
 # by folder: the modules that were imported before the first of its files was run
 _MODULES_BEFORE: dict[str, set[str]] = {}
@@ -134,6 +134,24 @@ def _shadowing_modules(folder: str) -> list[str]:
 
 def _has_module(folder: str, name: str) -> bool:
     return os.path.isfile(os.path.join(folder, f"{name}.py")) or os.path.isdir(os.path.join(folder, name))
+
+
+@contextmanager
+def naming_line(path: Path, what: str) -> Iterator[None]:
+    """Raise what users' code raises in the block as an `InputError` that says which line of its file did.
+
+    Refusals by the library pass: they are sentences already.
+
+    Parameters
+    ----------
+    what : the beginning of the sentence: what was called.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # users' code may raise anything
+        raise InputError(f"{what} raised {type(error).__name__}{line_in(path, error)}: {error}") from error
 
 
 def line_in(path: Path, error: BaseException) -> str:
