@@ -62,6 +62,39 @@ def test_what_a_force_depends_on_is_found(cls, reach):
     check_force(force, model, moving(model)).raise_if_failed()
 
 
+class NumpyForce(forces.Force):
+    """A force that leaves torch, which autograd cannot follow."""
+
+    def forward(self, state, control):
+        """Return the force (B, n)."""
+        return torch.tensor(-0.1 * state.velocity.numpy())
+
+
+class NumpyLocalForce(forces.LocalForce):
+    """The same of one whose dependence is known."""
+
+    def nodal_force(self, state, control):
+        """Return the force (B, N, 3)."""
+        return torch.tensor(-0.1 * state.node_velocities.numpy())
+
+
+class NumpyEnergy(elastic.Energy):
+    """An energy that leaves torch."""
+
+    def density(self, strain):
+        """Return the density (S, B)."""
+        return torch.tensor(strain[0].numpy() ** 2)
+
+
+def test_what_numpy_computes_is_refused_in_words():
+    """Name the force or energy, and say that its derivatives come from autograd, as torch's own words mislead."""
+    for force in (NumpyForce(), NumpyLocalForce()):
+        with pytest.raises(InputError, match=rf"^{type(force).__name__}: its derivatives cannot .*without numpy"):
+            rod(force)
+    with pytest.raises(InputError, match=r"^NumpyEnergy \(bend_twist\): its derivatives cannot .*without numpy"):
+        rod(energy=NumpyEnergy())
+
+
 @pytest.mark.parametrize("cls", [Swirl, Centred, Learned])
 @pytest.mark.parametrize("name", [*INTEGRATORS, "static"])
 def test_the_newton_matrix_has_the_derivatives_of_a_force(cls, name):

@@ -14,6 +14,7 @@ from torchdismech.forces.dependence import Dependence, Evaluation, products
 from torchdismech.model.differences import rounding, trial_numbers, without_held_tangents
 from torchdismech.model.odd_batches import refuse_odd_force
 from torchdismech.model.other_weights import with_other_weights
+from torchdismech.model.user_code import by_autograd, force_label
 from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
@@ -36,7 +37,8 @@ def settle_dependence(force: Force, robots: int | None, state: State, control: C
         return
     with leading(force, robots, state.batch):
         refuse_odd_force(force, robots, state, control)
-        force.dependence = _smallest_dependence(force, state, control)
+        with by_autograd(force_label(force)):
+            force.dependence = _smallest_dependence(force, state, control)
     if force.dependence.reach is None and state.q.shape[1] > DENSE:
         warn(
             f"{class_name(force)}: its force may depend on every dof, so each evaluation of its derivative takes "

@@ -18,7 +18,7 @@ from torchdismech.model.differences import rounding, trial_numbers
 from torchdismech.model.faults import what_is_wrong
 from torchdismech.model.not_finite import LOOK, what_is_not_finite
 from torchdismech.model.odd_batches import refuse_odd_force, refuse_odd_term
-from torchdismech.model.user_code import holds_users_code, summed
+from torchdismech.model.user_code import by_autograd, force_label, holds_users_code, summed, term_label
 from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State
 from torchdismech.values import leading
@@ -49,13 +49,15 @@ def check_hooks(
         if holds_users_code(force):
             with leading(force, robots, state.batch):
                 refuse_odd_force(force, robots, state, control)
-                _refuse(what_is_wrong([force], [], state, control, _all(state)))
+                with by_autograd(force_label(force)):
+                    _refuse(what_is_wrong([force], [], state, control, _all(state)))
                 _refuse_never_finite([force], [], [state, *others], control)
     for term in terms:
         if holds_users_code(term):
             with leading(term, robots, state.batch):
                 refuse_odd_term(term, robots, state, control)
-                _refuse(what_is_wrong([], [term], state, control, _all(state)))
+                with by_autograd(term_label(term)):
+                    _refuse(what_is_wrong([], [term], state, control, _all(state)))
                 _refuse_never_finite([], [term], [state, *others], control)
                 _refuse_not_finite_at_rest(term, others[0], control)
                 _refuse_stress_without_rates(term, state)

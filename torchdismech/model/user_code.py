@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import cast
 
 from torch import Tensor, nn
 
 from torchdismech.elastic import ElasticTerm, Energy, Sum
+from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.origin import class_name, is_of_user
 from torchdismech.values import every_module
 
 __all__ = [
     "another_dtype",
+    "by_autograd",
     "force_label",
     "energies_of",
     "holds_users_code",
@@ -54,6 +58,24 @@ def summed(energy: Energy | None) -> list[Energy]:
     if isinstance(energy, Sum):
         return [one for part in energy.energies.values() for one in summed(cast(Energy, part))]
     return [] if energy is None else [energy]
+
+
+@contextmanager
+def by_autograd(name: str) -> Iterator[None]:
+    """Refuse, by a name, users' code that can be evaluated, but raises something where its derivatives are asked for.
+
+    Tensors require gradients then, which NumPy does not take.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # users' code may raise anything
+        raise InputError(
+            f"{name}: its derivatives cannot be evaluated, at a trial state: {str(error).rstrip('.')}; they come "
+            "from autograd, so write forward() and density() in operations of torch, without numpy, item() and "
+            "detach(), or write the derivatives, too"
+        ) from error
 
 
 def another_dtype(name: str, values: Tensor, expected: Tensor) -> str:
