@@ -27,6 +27,11 @@ def faults(error: ValidationError, raw: dict[str, Any], document: type[BaseModel
     return "; ".join([*found[:SHOWN], *more])
 
 
+def _takes_lists(hint: Any) -> bool:
+    """Return whether a type in a signature, or a part of it, is that of lists, to which tuples do not belong."""
+    return list in (hint, typing.get_origin(hint)) or any(_takes_lists(part) for part in typing.get_args(hint))
+
+
 def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str, given: tuple = ()) -> dict[str, Any]:
     """Return options converted to the types, and checked against the bounds, that a function's signature states.
 
@@ -54,7 +59,9 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
     }
     settings = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
     try:
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        plain = {
+            n: tuple(v) if isinstance(v, list) and not _takes_lists(hints.get(n)) else v for n, v in options.items()
+        }
         model = create_model(function.__name__, __config__=settings, **fields)
         made = model(**plain)
     except ValidationError as error:

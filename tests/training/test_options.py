@@ -20,3 +20,15 @@ def test_parameters_without_types_take_any_option():
         checked(Untyped, {"depth": "two"}, "terms.drag.options")
     with pytest.raises(InputError, match="Untyped has no 'width'; it takes: hidden, depth"):
         checked(Untyped, {"width": 4}, "terms.drag.options")
+
+
+def test_lists_are_given_as_what_a_signature_asks_for():
+    """Hand a list of the config on as a list where the type says so, and as a tuple elsewhere."""
+
+    def network(widths: list[int], sizes: tuple[float, ...] = (), both: list[float] | None = None, free=None):
+        """Take lists by several types."""
+
+    options = {"widths": [8, 4], "sizes": [0.1], "both": [1.0], "free": [2]}
+    assert checked(network, options, "options") == {"widths": [8, 4], "sizes": (0.1,), "both": [1.0], "free": (2,)}
+    with pytest.raises(InputError, match="options: widths.1: expected a whole number, got 'x'"):
+        checked(network, {"widths": [8, "x"]}, "options")
