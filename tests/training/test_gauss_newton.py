@@ -17,7 +17,7 @@ from training.optimization.adam import mean_gradient
 from training.optimization.batches import Batch, windows_of
 from training.optimization.gauss_newton import gauss_newton_step
 from training.optimization.loop import Trainer
-from training.optimization.residuals import Residual, fitted_numbers
+from training.optimization.residuals import Residual, fitted_numbers, stays_in_bounds
 from training.robots.physics import PhysicsSystem
 from training.robots.systems import build
 from training.splits import prepared_recordings
@@ -122,6 +122,19 @@ def test_prior_counts_as_its_share_of_what_was_measured(data, tmp_path):
     (of_prior,) = torch.autograd.grad(2e-3 / trainer._measured_count * penalty, [drag])
     # steps and their derivatives are right to 1e-4; what the data pull is what the prior pulls back
     assert abs(float(slope)) < 1e-2 * abs(float(of_prior))
+
+
+def test_step_stays_within_bounds(data, tmp_path):
+    """Begin with a drag of nearly nothing that may be shifted: neither derivatives nor steps take it below zero."""
+    constants = {"drag": {"tensors": ["Viscous.viscosity"], "kind": "shift", "unit": 0.5}}
+    guess = {"gripped": simulated.GRIPPED, "drag": 1e-4, "bending": 1.5e-3, "relaxation_time": 0.02}
+    trainer = trainer_of(data, tmp_path, constants=constants, robot=guess)
+    drag = trainer.system.entries["drag"]
+    losses = [trainer._by_gauss_newton(trainer.config.stages[0], 20).loss for _ in range(3)]
+    assert losses[0] >= losses[1] >= losses[2] and float(drag.value) >= 0
+    residual = Residual(trainer.system, whole_windows(trainer.system, trainer.trained_on, frames=10))
+    assert not stays_in_bounds(trainer.system, fitted_numbers(trainer.system), [-2.0])
+    assert bool(residual.linearized(fitted_numbers(trainer.system)).good.all())
 
 
 def test_step_that_would_lead_up_is_damped_until_it_leads_down(data, tmp_path, monkeypatch):

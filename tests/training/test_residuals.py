@@ -164,3 +164,17 @@ def test_windows_of_which_a_prediction_fails_do_not_count(folder, monkeypatch):
     assert found.good.tolist() == [True, False, True] and len(recordings) == 3
     assert not found.measured[1].any() and not found.residual[1].any() and not found.jacobian[1].any()
     assert torch.equal(found.jacobian[::2], whole.jacobian[::2])
+
+
+def test_derivatives_beside_a_bound_are_one_sided(folder):
+    """Differentiate by a drag that is nearly zero and must not fall below it, as its derivative by autograd says."""
+    (folder / "beam.toml").write_text(SCENE.replace("viscosity = 0.05", "viscosity = 1e-6"))
+    drag = {"tensors": ["Viscous.viscosity"], "kind": "shift", "unit": 0.01}
+    system = system_of(folder, constants={"drag": drag})
+    residual = Residual(system, window_of(folder))
+    found = residual.linearized(fitted_numbers(system)).jacobian[..., 0]
+    assert system.entries["drag"].parameter.item() == 0.0  # where it was
+    (parameter,) = system.entries["drag"].change.parameters()
+    positions = system.predict(window_of(folder)).positions[0, -1, 3, 2]
+    (expected,) = torch.autograd.grad(positions, parameter)
+    assert float(found[0, -1, 11]) == pytest.approx(float(expected), rel=1e-3)

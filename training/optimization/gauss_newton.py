@@ -1,7 +1,8 @@
 """Gauss-Newton steps to the optimum of a few numbers, which gradient descent finds slowly where they correlate.
 
 A step solves the equations of `evidence.py`, damped as Levenberg (1944) and Marquardt (1963) did: the damping is made
-ten times larger until no number moves by more than two of its units and the loss of the same windows is lower.
+ten times larger until no number moves by more than two of its units, none leaves its bounds, and the loss of the same
+windows is lower.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from training.loss import summed_loss
 from training.optimization.evidence import normal_equations
-from training.optimization.residuals import FittedNumber, Residual, prior_of
+from training.optimization.residuals import FittedNumber, Residual, prior_of, stays_in_bounds
 from training.robots.physics import PhysicsSystem
 
 __all__ = ["GaussNewtonStep", "gauss_newton_step"]
@@ -65,7 +66,7 @@ def gauss_newton_step(residual: Residual, numbers: list[FittedNumber], scale: fl
     for _ in range(TRIES):
         step, start_step = equations.step(damping)
         damping *= HARDER
-        if not bool(step.abs().max() <= FARTHEST):
+        if not bool(step.abs().max() <= FARTHEST) or not stays_in_bounds(system, numbers, step.tolist()):
             continue
         moved = None if start is None else start + start_step
         _move(system, numbers, step)

@@ -150,7 +150,7 @@ class Trainer:
         if progress.iteration % stage.check_every == 0 or progress.iteration == stage.iterations:
             if batch.status is not None:
                 refuse_hopeless(progress, batch.status)
-            with self._shown_as_validation():
+            with self._shown_as_validation(), self._naming_the_stage(stage):
                 self._validate()
         if progress.total % self.config.logging.save_every == 0:
             self.save()
@@ -174,7 +174,7 @@ class Trainer:
         assert self._optimizer is not None
         set_rates(self._optimizer, stage, self.progress.iteration)
         self._optimizer.zero_grad()
-        with self._naming_the_stage(stage):
+        with self._naming_the_stage(stage, ahead=1):
             prediction = predicted(self.system, self._with_noise(window, stage), stage.checkpoint_every)
         refuse_without_gradient(prediction, stage)
         losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured_count)
@@ -190,7 +190,7 @@ class Trainer:
         window = self._window(every.recording[chosen], every.first[chosen], horizon)
         residual = Residual(self.system, window.replace(start=None if window.start is None else window.start.detach()))
         share = int(residual.measured.sum()) / self._measured_count
-        with self._naming_the_stage(stage):
+        with self._naming_the_stage(stage, ahead=1):
             step = gauss_newton_step(residual, fitted_numbers(self.system), self.config.loss.scale, share)
         if not bool(step.good.any()):
             raise InputError(
@@ -246,7 +246,7 @@ class Trainer:
                     buffer.copy_(self.processes.of_first(buffer))
 
     @contextmanager
-    def _naming_the_stage(self, stage: Stage) -> Iterator[None]:
+    def _naming_the_stage(self, stage: Stage, ahead: int = 0) -> Iterator[None]:
         """Add stage and batch to the message where a system refuses something; advise on constants that it refuses."""
         try:
             yield
@@ -255,7 +255,7 @@ class Trainer:
             advice = '; a constant of kind "factor" keeps its sign, a smaller rate takes smaller steps'
             of_constants = any(str(error).startswith(tensor) for tensor in trained)
             raise InputError(
-                f"stage {stage.name!r}, batch {self.progress.total + 1}: {error}{advice if of_constants else ''}"
+                f"stage {stage.name!r}, batch {self.progress.total + ahead}: {error}{advice if of_constants else ''}"
             ) from error
 
     def _group(self, name: str) -> Mapping[str, nn.Parameter]:

@@ -1,26 +1,29 @@
 """Residuals of predictions, and their derivatives by each number that is trained, for Gauss-Newton and error bars.
 
-Derivatives are central differences. They count each number in a unit, the change that may be expected of it: its
-prior's standard deviation, else a factor e, or the unit of a shift. Each side of each difference is a robot of its own
-in one large batch, which takes an eighth of the time that one prediction after the other does.
+Derivatives are central differences; beside a bound that a constant must not cross they are one-sided. They count each
+number in a unit, the change that may be expected of it: its prior's standard deviation, else a factor e, or the unit of
+a shift. Each side of each difference is a robot of its own in one large batch, which takes an eighth of the time that
+one prediction after the other does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from torchdismech.errors import InputError
+from torchdismech.trainable import refuse_trained_out_of_bounds
 from training.data import Window
 from training.loss import counted
 from training.optimization.evidence import Prior, StartJacobian
 from training.robots.physics import PhysicsSystem
 from training.system import predicted
 
-__all__ = ["FittedNumber", "Residual", "Linearized", "fitted_numbers", "prior_of"]
+__all__ = ["FittedNumber", "Residual", "Linearized", "fitted_numbers", "prior_of", "stays_in_bounds"]
 
 STEP = 1e-2  # of the differences, in these units: its error is 1e-4, far above that of Newton's method
 ROBOTS = 384  # that are predicted at a time: in larger batches a robot takes no less time
@@ -143,9 +146,10 @@ class Residual:
 
     def _by_numbers(self, numbers: list[FittedNumber]) -> tuple[Tensor, Tensor]:
         """Return the derivatives (B, T, C, P) by numbers, and for which windows (B,) all predictions ended."""
-        window = _repeated(self.window, 2 * len(numbers))
-        with _perturbed(self.system, numbers, len(self.window.time)):
-            return self._central_differences(*self._residual_of(window), len(numbers))
+        window, sides = _repeated(self.window, 2 * len(numbers)), [_sides(self.system, n) for n in numbers]
+        with _perturbed(self.system, numbers, sides, len(self.window.time)):
+            ends, good = self._residual_of(window)
+        return self._differences(ends, good, ends.new_tensor([up + down for up, down in sides]))
 
     def _by_starts(self, start: Tensor) -> tuple[Tensor, Tensor]:
         """Return the derivatives (B, T, C, S) by starts (B, S), and for which windows (B,) all predictions ended."""
@@ -154,17 +158,20 @@ class Residual:
             sides = STEP * torch.eye(start.shape[1], device="cpu").to(start)[part]
             moved = torch.cat([start + sign * side for sign in (1, -1) for side in sides[:, None]])
             window = _repeated(self.window, 2 * len(part)).replace(start=moved)
-            found.append(self._central_differences(*self._residual_of(window), len(part)))
+            ends, good = self._residual_of(window)
+            found.append(self._differences(ends, good, ends.new_full((len(part),), 2 * STEP)))
         return torch.cat([d for d, _ in found], dim=-1), torch.stack([whole for _, whole in found]).all(0)
 
     @staticmethod
-    def _central_differences(ends: Tensor, good: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return central differences (B, T, C, count), and for which windows (B,) all predictions are good.
+    def _differences(ends: Tensor, good: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return differences (B, T, C, P), and for which windows (B,) all predictions are good.
 
-        `ends` (2 count B, T, C) are residuals with each of `count` numbers a STEP higher, then with each a STEP lower.
+        `ends` (2 P B, T, C) are residuals with each of P numbers higher, then with each lower; `widths` (P,) are the
+        differences between the two.
         """
+        count = len(widths)
         above, below = ends.unflatten(0, (2, count, -1))
-        return ((above - below) / (2 * STEP)).permute(1, 2, 3, 0), good.view(2 * count, -1).all(0)
+        return (above - below).permute(1, 2, 3, 0) / widths, good.view(2 * count, -1).all(0)
 
     def _residual_of(self, window: Window) -> tuple[Tensor, Tensor]:
         """Return the residuals of a window, and which predictions came to their end.
@@ -179,19 +186,44 @@ class Residual:
         return torch.where(seen & prediction.good[:, None, None], off, 0.0), prediction.good
 
 
-@contextmanager
-def _perturbed(system: PhysicsSystem, numbers: list[FittedNumber], batch: int) -> Iterator[None]:
-    """Give each of 2 P groups of `batch` robots its own parameters, one of P numbers changed by a STEP.
+def _sides(system: PhysicsSystem, number: FittedNumber) -> tuple[float, float]:
+    """Return how far up and down a number is moved for its derivative [units]: to one side alone beside a bound."""
+    up, down = (STEP if stays_in_bounds(system, [number], [side]) else 0.0 for side in (STEP, -STEP))
+    return (up, down) if up or down else (STEP, STEP)  # the prediction refuses it then, in words
 
-    The first P groups have it higher, the last P lower. The parameters are restored afterwards.
+
+def stays_in_bounds(system: PhysicsSystem, numbers: Sequence[FittedNumber], steps: Sequence[float]) -> bool:
+    """Return whether the constants of a robot would be within their bounds if numbers were moved by steps [units]."""
+    flats = [system.entries[number.entry].parameter.data.view(-1) for number in numbers]
+    before = [float(flat[number.index]) for flat, number in zip(flats, numbers, strict=True)]
+    try:
+        for flat, number, step in zip(flats, numbers, steps, strict=True):
+            flat[number.index] += step * number.unit
+        refuse_trained_out_of_bounds(system.model)
+    except InputError:
+        return False
+    finally:
+        for flat, number, value in zip(flats, numbers, before, strict=True):
+            flat[number.index] = value
+    return True
+
+
+@contextmanager
+def _perturbed(
+    system: PhysicsSystem, numbers: list[FittedNumber], sides: list[tuple[float, float]], batch: int
+) -> Iterator[None]:
+    """Give each of 2 P groups of `batch` robots its own parameters, one of P numbers changed.
+
+    The first P groups have it higher, the last P lower, by as many units as `sides` says. The parameters are restored
+    afterwards.
     """
     count = len(numbers)
     moves: dict[str, Tensor] = {}
     for k, number in enumerate(numbers):
         flat = system.entries[number.entry].parameter.detach()
         move = moves.setdefault(number.entry, flat.new_zeros(2 * count, flat.numel()))
-        move[k, number.index] = STEP * number.unit
-        move[count + k, number.index] = -STEP * number.unit
+        move[k, number.index] = sides[k][0] * number.unit
+        move[count + k, number.index] = -sides[k][1] * number.unit
     entries = {name: system.entries[name] for name in moves}
     before = {name: entry.parameter.data for name, entry in entries.items()}
     try:
