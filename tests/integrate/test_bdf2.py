@@ -1,5 +1,7 @@
 """BDF2: order, damping, gradients, refusals."""
 
+import math
+
 import h5py
 import pytest
 import torch
@@ -53,6 +55,31 @@ def test_more_exact_than_implicit_euler():
     limit = after(BDF2, 2.5e-4)
     errors = {rule: float((after(rule, 1e-3) - limit).norm()) for rule in (BDF2, ImplicitEuler)}
     assert errors[BDF2] < 0.1 * errors[ImplicitEuler]
+
+
+@pytest.mark.parametrize("relaxation_time", [0.0, 5e-3, 5e-2])
+def test_a_sudden_load_pulls_the_way_it_acts(relaxation_time):
+    """Twist a rod by a moment from the first step on, in steps far longer than its twisting takes.
+
+    The first steps begin with an acceleration that turns a free edge by some thousand rad in a step.
+    """
+    moment = 1e-3  # N m
+    builder = rod_through(
+        straight((0, 0, 0), (0.2, 0, 0), 11),
+        Circle(4e-3),
+        Material(1e6, 1000.0, relaxation_time=relaxation_time),
+        [forces.PointMoment((moment, 0, 0), nodes=[10])],
+        held="end",
+    )
+    model = builder.finalize()
+    run = rollout(model, model.initial_state(), BDF2(2e-2), 20)
+    assert not run.failed.any()
+    angle = run.twist[:, 0, 9]
+    at_rest = moment * 0.19 / (1e6 / 3 * math.pi / 2 * 4e-3**4)  # at the middle of the last edge; GJ with G = E / 3
+    assert (angle[1:] > 0).all()
+    assert angle.max() < 1.6 * at_rest
+    # the slowest decay, with 0.05 s over 0.4 s, leaves exp(-8)
+    assert float(angle[-1]) == pytest.approx(at_rest, rel=1e-2)
 
 
 def test_gradients():

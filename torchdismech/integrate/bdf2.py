@@ -49,7 +49,7 @@ class _TwoStepScheme(Scheme):
         return False
 
     def started(self, state: State, dt: float) -> State:
-        """Return the state with its history; for robots without one, a step of constant acceleration."""
+        """Return the state with its history, made up for robots without one."""
         if not isinstance(state, TwoStepState):
             return self._begun(state, dt)
         off = (state.step_length - dt).abs() > ROUNDING * dt
@@ -64,8 +64,13 @@ class _TwoStepScheme(Scheme):
         return state.merged(self._begun(state, dt), thrown)
 
     def _begun(self, state: State, dt: float) -> TwoStepState:
-        """Return the state with a history made up: a step of constant acceleration."""
-        step, velocity = dt * (state.velocity - 0.5 * dt * state.acceleration), state.velocity - dt * state.acceleration
+        """Return the state with a history made up from velocity and acceleration.
+
+        The velocity that forces see in the first step is then free of the acceleration. A load that acts all at once
+        accelerates vibrations that are far faster than the step by far more than they move, and their damping would
+        turn this into a push in the opposite direction. Velocities after the step are still of second order.
+        """
+        step, velocity = dt * state.velocity, state.velocity - dt * state.acceleration
         known: dict[str, Any] = {field.name: getattr(state, field.name) for field in dataclasses.fields(State)}
         length = torch.full_like(state.time, dt)
         return TwoStepState(**known | _history(step, velocity, state.velocity), step_length=length)
@@ -89,9 +94,9 @@ class BDF2(Integrator):
     """Second order. It damps fast motion, less than implicit Euler does, and slow motion hardly at all.
 
     u = (3 q - 4 q_n + q_{n-1}) / (2 dt), M (3 u - 4 u_n + u_{n-1}) / (2 dt) = F(q, u). For the first step, the step
-    before is made up from velocity and acceleration, which `Model.initial_state` gives. So it is when a robot was
-    thrown, by `Model.thrown` or by `state.replace(velocity=...)`: then its velocity is not the one that the step before
-    ended with. All steps have one length.
+    before is made up from velocity and acceleration, which `Model.initial_state` gives: q_{n-1} = q_n - dt u_n,
+    u_{n-1} = u_n - dt a_n. So it is when a robot was thrown, by `Model.thrown` or by `state.replace(velocity=...)`:
+    then its velocity is not the one that the step before ended with. All steps have one length.
 
     Parameters
     ----------
