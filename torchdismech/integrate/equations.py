@@ -458,8 +458,18 @@ class StepEquations:
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, with edges as long as the step would make them to first order."""
-        moved = self.model.frames.moved_by(self.full(x), self.motion(step), self.keeps_edge_lengths)
-        return self.model.unknowns.of_dofs(moved)
+        return self.model.unknowns.of_dofs(self.moved(self.full(x), self.motion(step)))
+
+    def moved(self, q: Tensor, step: Tensor) -> Tensor:
+        """Return q (B, n) moved by a step, with edges as long as it would make them to first order.
+
+        That is where forces are evaluated: an edge that keeps its length in the middle of a step is longer at its end.
+        """
+        frames, part, start = self.model.frames, self.scheme.position, self.start.state.q
+        if part == 1:
+            return frames.moved_by(q, step, self.keeps_edge_lengths)
+        there = start + part * (q - start)
+        return start + (frames.moved_by(there, part * step, self.keeps_edge_lengths) - start) / part
 
     def trust_radius(self) -> Tensor:
         """Return how far () [m] a step that descends the potential may move a node; angles count by their arc.

@@ -40,7 +40,7 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
     if ahead:
         velocity = state.velocity + _gained_velocity(equations)
         step = model.unknowns.with_held(equations.dt * velocity, step)
-    there = model.frames.moved_by(state.q, step, equations.keeps_edge_lengths)
+    there = equations.moved(state.q, step)
     for obstacle in model.obstacles:
         if obstacle.law.response.feasible_only:
             there = obstacle.without_overlap(there, state, state.time + equations.dt)
