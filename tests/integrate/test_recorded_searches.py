@@ -79,7 +79,7 @@ def run(integrator, at_once, steps=STEPS, make=coils, robots=8):
 
 
 @pytest.mark.parametrize("at_once", [1, 20])
-@pytest.mark.parametrize("integrator", [Newmark(1.2e-2), ImplicitMidpoint(6e-3)], ids=["newmark", "midpoint"])
+@pytest.mark.parametrize("integrator", [Newmark(1.2e-2), ImplicitMidpoint(9e-3)], ids=["newmark", "midpoint"])
 def test_hard_searches_stay_recorded(integrator, at_once, monkeypatch):
     """Give the bits of searches without recordings, and never leave the recording."""
     found, counts = run(integrator, at_once)
@@ -104,7 +104,7 @@ def test_parts_of_steps(at_once, monkeypatch):
 
 def test_a_robot_that_no_recording_solves(monkeypatch):
     """Search on without recordings for one alone, and count the iterations of all attempts."""
-    of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, robots=2)
+    of_two = partial(run, ImplicitMidpoint(1e-2), 15, 30, sheets, 2)
     found, counts = of_two()
     assert counts["finish_without_rounds"]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
