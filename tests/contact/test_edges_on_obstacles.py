@@ -364,6 +364,16 @@ def test_guesses_are_made_feasible():
     assert torch.equal(found[~before], guess[~before])
 
 
+def test_guesses_that_are_feasible_cost_one_look(monkeypatch):
+    """Count how often gaps are evaluated where nothing overlaps: once, and not for each round of carrying."""
+    model = touching(Sphere((0, 0, -1), 0.5), Barrier(1.0, 1e-3), spacing=0.05)
+    obstacle, start, looks = model.obstacles[0], model.initial_state(), []
+    distance = Sphere.distance
+    monkeypatch.setattr(Sphere, "distance", lambda self, points: looks.append(1) or distance(self, points))
+    assert torch.equal(obstacle.without_overlap(start.q, start, start.time), start.q)
+    assert len(looks) == 1
+
+
 def test_points_count_in_the_estimate_of_memory():
     """Ask for more memory where many points touch."""
     few, many = (touching(Sphere((0, 0, 1.0), 0.5), spacing=spacing) for spacing in (0.1, 1e-4))

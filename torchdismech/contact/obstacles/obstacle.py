@@ -22,7 +22,9 @@ from torchdismech.contact.response import Friction, Response, warn_of_wide_toler
 from torchdismech.errors import InputError, name_in_files, refuse_other_kind, truth
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.geometry.checks import Indices, checked_indices
+from torchdismech.native import taping
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
@@ -261,6 +263,8 @@ class Obstacle(Force):
         carried = before.positions + moved.unsqueeze(1)
         for last in [False] * CARRYING_ROUNDS + [True] if self.points.between else [False]:
             overlaps = self.points.nodes_of(self.gap(q, time) <= 0)
+            if _known_to_be_none(overlaps):
+                break
             overlaps = overlaps.any(1, keepdim=True) if last else overlaps
             nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)
             q = torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
@@ -346,3 +350,8 @@ class Obstacle(Force):
         if isinstance(self.law, ConstraintLaw):
             return torch.zeros_like(state.time)
         return self.law.energy(self.gap(state.q, state.time), self.law.constants).sum(1)
+
+
+def _known_to_be_none(flags: Tensor) -> bool:
+    """Return whether none of some flags is True; False where asking would wait for a GPU, or end a recording."""
+    return compiled_code_accepts(flags) and not traced() and not taping() and not bool(flags.any())
