@@ -112,6 +112,7 @@ def pairs_looked_at(monkeypatch, search: nearest.NearestTriangle, points: torch.
         return formula(p, frames)
 
     monkeypatch.setattr(nearest, "_square_distance", counting)
+    monkeypatch.setattr(nearest, "function_of", lambda *_: None)  # compiled code counts nothing
     search(points)
     monkeypatch.undo()
     return sum(counted)
@@ -124,6 +125,22 @@ def test_search_looks_at_few_triangles(monkeypatch):
     directions = torch.nn.functional.normalize(torch.randn(2000, 3, dtype=torch.float64), dim=1)
     assert pairs_looked_at(monkeypatch, search, 1.05 * directions) < 10 * 2000
     assert pairs_looked_at(monkeypatch, search, 100 * directions) < 100 * 2000
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", MESHES)
+def test_compiled_code_finds_the_triangles_that_torch_finds(monkeypatch, name, dtype):
+    """Ask around and in the mesh, far away, at the middles of triangles, and where several triangles are as near."""
+    mesh = MESHES[name]()
+    corners = torch.tensor(mesh.triangles)
+    on_edges = (corners + corners.roll(1, 1)).flatten(0, 1) / 2
+    points = [scattered(mesh, 2000)[0], corners.flatten(0, 1), on_edges, corners.mean(1), torch.zeros(1, 3)]
+    points = torch.cat([*points, 1.3 * on_edges, torch.tensor([[torch.nan, 0, 0], [1e200, 0, 0]])]).to(dtype)
+    search = Mesh(mesh.vertices, mesh.faces).to(dtype).nearest
+    compiled = search(points)
+    assert bool((search._compiled(points[:-2]) == compiled[:-2]).all())
+    monkeypatch.setattr(nearest, "function_of", lambda *_: None)
+    assert torch.equal(search(points), compiled)
 
 
 def test_points_to_which_all_triangles_are_near():

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import trimesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.integrate.recordings import LOADS, rods, rods_on_cpu, steps
@@ -121,6 +122,19 @@ class TestOnCPU:
         expected, expected_info = integrator.step(model, state)
         assert info.status.tolist() == expected_info.status.tolist() == [Status.PASSED_THROUGH]
         assert torch.equal(after.q, expected.q) and torch.equal(after.q, state.q)
+
+    def test_meshes_are_recorded(self, monkeypatch):
+        """Press rods on a mesh, recorded or not: the search of the nearest triangles is part of a tape."""
+        block, found = trimesh.creation.box((0.5, 0.5, 0.1)).subdivide(), []
+        for seen in (0, 10**9):
+            monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
+            mesh = contact.Mesh(block.vertices - (0, 0, 0.0525), block.faces)
+            model = rods_on_cpu(load=contact.Obstacle(mesh, contact.Penalty(100.0, 1e-3), spacing=0.01))
+            found.append(steps(model, ImplicitEuler(5e-3), 20))
+            assert any(kind.recording is not None for kind in model.recordings) == (seen == 0)
+        last = model.initial_state().replace(q=found[0][-12][:1])
+        assert (model.obstacles[0].gap(last.q, last.time) < 1e-3).sum() > 3
+        assert all(map(torch.equal, *found))
 
     def test_who_looks_sees_every_operation(self, monkeypatch):
         """Replay nothing where a mode watches operations, or a transform has tensors of its own."""

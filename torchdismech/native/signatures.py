@@ -51,7 +51,7 @@ def _declare_solvers_and_sums(code: ctypes.CDLL) -> None:
 
 
 def _declare_pairs(code: ctypes.CDLL) -> None:
-    """Declare the functions that find pairs that may touch, and that sum over pairs."""
+    """Declare the functions that find pairs that may touch or triangles that are nearest, and that sum over pairs."""
     for dtype in ("float64", "float32"):
         placed = [ARRAY, NUMBER, ARRAY, ARRAY, ARRAY]
         further: dict[str, list] = {
@@ -65,6 +65,8 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
         for name, more in further.items():
             of_pairs = getattr(code, f"pair_{name}_{dtype}")
             of_pairs.argtypes, of_pairs.restype = [*placed, *more, NUMBER, NUMBER], None
+        nearest = getattr(code, f"nearest_triangles_{dtype}")
+        nearest.argtypes, nearest.restype = [NUMBER, ARRAY, NUMBER] + [ARRAY] * 4 + [NUMBER] * 2, None
     code.blocks_of_pairs.argtypes = [NUMBER] * 2 + [ARRAY, NUMBER, ARRAY, ARRAY, NUMBER, ARRAY]
     code.blocks_of_pairs.restype = NUMBER
     code.overlapping_boxes.argtypes = [NUMBER] * 2 + [ARRAY] * 2 + [NUMBER] + [ARRAY] * 3 + [NUMBER] * 2 + [ARRAY]

@@ -2,9 +2,12 @@
 
 The triangles are ordered by halving groups of them again and again along the longest side of their bounding box. A flat
 disc around each group, centred at a point of the surface, bounds the distance to the group's nearest triangle: the
-distance to the disc from below, that to its centre from above. All points descend together, level by level. A group
-whose lower bound is above the smallest upper bound of a point is dropped, so that a few triangles a point remain,
-wherever the point is. Where very many triangles are equally near, as at the centre of a sphere, all are evaluated.
+distance to the disc from below, that to its centre from above. A group whose lower bound is above an upper bound of a
+point is dropped, so that a few triangles a point remain, wherever the point is. Where very many triangles are equally
+near, as at the centre of a sphere, all are evaluated.
+
+On a CPU compiled code (`native/nearest.cpp`) takes one point after the other down the hierarchy. By operations of torch
+all points descend together, level by level. Both compute distances from triangles alike to the bit.
 """
 
 from __future__ import annotations
@@ -16,17 +19,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from torchdismech.fused import compiled_code_accepts, traced
+from torchdismech.native import function_of, in_threads
+
 __all__ = ["NearestTriangle"]
 
 Rows = Tensor | Sequence[Tensor]
 
-# Groups at the first level, all of which are tested for each point: 2^6; then 2^9, 2^12, ...
+# Groups at the first level, all of which are tested for each point: 2^6 (`MOST` in native/nearest.cpp); then 2^9, ...
 FIRST_LEVEL = 6
 LEVEL_STEP = 3
 # Pairs of point and group that are tested at a time, about 300 bytes each: on the CPU as many as caches hold (a quarter
 # faster than four times as many), on other devices enough to be worth the launches of kernels.
 MOST_PAIRS = {"cpu": 1 << 16}
 MOST_PAIRS_ELSEWHERE = 1 << 20
+A_THREAD = 1 << 10  # points of a thread of compiled code, about 1 ms
 
 
 class NearestTriangle(nn.Module):
@@ -69,9 +76,29 @@ class NearestTriangle(nn.Module):
         For a point that is not finite, or so far away that squares overflow, it is an arbitrary triangle.
         """
         usable = (points.abs() < torch.finfo(points.dtype).max ** 0.25).all(-1, keepdim=True)
+        points = torch.where(usable, points, 0.0)
+        found = self._compiled(points)
+        if found is not None:
+            return found
         pairs = MOST_PAIRS.get(points.device.type, MOST_PAIRS_ELSEWHERE)
-        chunks = torch.where(usable, points, 0.0).split(pairs // self.get_buffer("discs_0").shape[1])
+        chunks = points.split(pairs // self.get_buffer("discs_0").shape[1])
         return torch.cat([self._search(chunk, pairs) for chunk in chunks])
+
+    def _compiled(self, points: Tensor) -> Tensor | None:
+        """Return the indices (P,) by compiled code; None where torch has to find them."""
+        ours = compiled_code_accepts(points, self.frames) and points.dtype == self.frames.dtype and not traced()
+        function = function_of("nearest_triangles", points.dtype) if ours else None
+        if function is None:
+            return None
+        discs = [self.get_buffer(f"discs_{level}") for level in range(self.levels)]
+        children = [self.get_buffer(f"children_{level}") for level in range(self.levels - 1)]
+        table = np.zeros((self.levels, 4), dtype=np.int64)
+        table[:, :2] = [(of.shape[1], of.data_ptr()) for of in discs]
+        table[:-1, 2:] = [(of.shape[1], of.data_ptr()) for of in children] or 0
+        found = torch.empty(len(points), dtype=torch.int64, device="cpu")
+        arguments = self.levels, table, len(self.order), self.frames, self.order, points.contiguous(), found
+        in_threads(function, arguments, len(points), len(points) // A_THREAD, [*discs, *children], [found])
+        return found
 
     def _search(self, points: Tensor, most_pairs: int) -> Tensor:
         count, x = len(points), points.T.contiguous()
