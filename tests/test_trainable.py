@@ -399,6 +399,19 @@ def test_second_dissipation_has_names_of_its_own():
     assert known["bend_twist.c1"] == (other, "c1")
 
 
+def test_viscous_constants_are_called_so_once():
+    """Number constants of an added dissipation that begin with viscous_, as those of a scene do."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 4), Circle(1e-3), Material(1e6, 1100.0, relaxation_time=0.01))
+    little = torch.tensor(1e-6, dtype=torch.float64)
+    builder.add_dissipation(
+        "bend_twist", LinearElastic(dict.fromkeys(("viscous_EI1", "viscous_EI2", "viscous_GJ"), little))
+    )
+    known = trainable.constants(builder.finalize())
+    assert {"bend_twist.viscous_EI1", "bend_twist.viscous_EI1_2", "bend_twist.viscous_GJ_2"} <= set(known)
+    assert not any("viscous_viscous" in name for name in known)
+
+
 def test_constants_have_numbers_by_their_names():
     """Read a constant before and after it is trained; refuse a name that there is not."""
     model = rod()

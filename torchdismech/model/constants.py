@@ -90,9 +90,8 @@ def constants_in(term: ElasticTerm) -> Iterator[tuple[str, nn.Module, str]]:
         for attribute in dict.fromkeys((*getattr(part, "per_robot", ()), *getattr(part, "not_negative", ()))):
             names = [attribute]
             if id(part) in viscous:  # a `LinearElastic` keeps its names, which its user has chosen, if they are free
-                names = (
-                    [*names, f"viscous_{attribute}"] if isinstance(part, LinearElastic) else [f"viscous_{attribute}"]
-                )
+                prefixed = f"viscous_{attribute.removeprefix('viscous_')}"
+                names = [*names, prefixed] if isinstance(part, LinearElastic) else [prefixed]
             names += [f"{names[-1]}_{k}" for k in range(2, len(used) + 3)]
             label = next(f"{beginning}.{name}" for name in names if f"{beginning}.{name}" not in used)
             used.add(label)
