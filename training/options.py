@@ -35,6 +35,8 @@ def _takes_lists(hint: Any) -> bool:
 def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str, given: tuple = ()) -> dict[str, Any]:
     """Return options converted to the types, and checked against the bounds, that a function's signature states.
 
+    What a function takes by `**` alone is passed on unchecked.
+
     Parameters
     ----------
     function : what the options are for; `Annotated[float, Field(gt=0)]` in its signature states bounds.
@@ -49,9 +51,11 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
     begin = f"{where}: " if where else ""
     takes: Any = function
     hints = typing.get_type_hints(takes.__init__ if isinstance(function, type) else takes, include_extras=True)
-    own = {n: p for n, p in inspect.signature(function).parameters.items() if n not in given}
+    parameters = [p for n, p in inspect.signature(function).parameters.items() if n not in given]
+    own = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    takes_any_name = any(p.kind == p.VAR_KEYWORD for p in parameters)
     unknown = [name for name in options if name not in own]
-    if unknown:
+    if unknown and not takes_any_name:
         known = ", ".join(own) or "none"
         raise InputError(f"{begin}{function.__name__} has no {unknown[0]!r}; it takes: {known}")
     fields: dict[str, Any] = {  # a parameter without a type, as a user's class may have, takes anything
@@ -63,7 +67,7 @@ def checked(function: Callable[..., Any], options: Mapping[str, Any], where: str
             n: tuple(v) if isinstance(v, list) and not _takes_lists(hints.get(n)) else v for n, v in options.items()
         }
         model = create_model(function.__name__, __config__=settings, **fields)
-        made = model(**plain)
+        made = model(**{name: value for name, value in plain.items() if name in own})
     except ValidationError as error:
         raise InputError(f"{begin}{faults(error, plain, model)}") from error
-    return {name: getattr(made, name) for name in options}
+    return {name: getattr(made, name) if name in own else plain[name] for name in options}

@@ -22,6 +22,26 @@ def test_parameters_without_types_take_any_option():
         checked(Untyped, {"width": 4}, "terms.drag.options")
 
 
+def test_options_of_any_name_are_passed_on():
+    """Pass options on that a constructor takes by `**`; those that it names are checked, and `*` takes none."""
+
+    class Wrapper(Untyped):
+        """A class of a user's that hands options on."""
+
+        def __init__(self, *parts, reach: int = 0, **options):
+            super().__init__(*parts, **options)
+
+    assert checked(Wrapper, {"hidden": 4, "reach": 1}, "options") == {"hidden": 4, "reach": 1}
+    with pytest.raises(InputError, match="options: reach: expected a whole number"):
+        checked(Wrapper, {"hidden": 4, "reach": "far"}, "options")
+
+    def of_parts(*parts, reach: int = 0):
+        """Take parts that no option can give."""
+
+    with pytest.raises(InputError, match="of_parts has no 'parts'; it takes: reach"):
+        checked(of_parts, {"parts": 1}, "options")
+
+
 def test_lists_are_given_as_what_a_signature_asks_for():
     """Hand a list of the config on as a list where the type says so, and as a tuple elsewhere."""
 
