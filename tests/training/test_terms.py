@@ -129,3 +129,24 @@ def test_faults_in_a_term_are_those_of_its_file(folder, monkeypatch):
         match=r"^net.json: terms.pull.network: net.py:Pull in line 11: Pull: cannot be evaluated .* 'speeds'",
     ):
         build(config, prepared_recordings(config, "train")[0], allow_code=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"terms": {"pull": {"kind": "force", "network": "net.py:Pull"}}}, "terms.pull.network"),
+        ({"drives": {"tip": {"sets": "force", "module": "net.py:Pull"}}}, "drives.tip.module"),
+        ({"system": "net.py:Pull", "robot": None, "constants": {}}, "system"),
+    ],
+    ids=["term", "drive", "system"],
+)
+def test_code_that_does_not_run_is_said_with_the_file_of_the_config(folder, monkeypatch, changes, key):
+    """Name the config's file and key; the code is looked for in the working directory, not beside the config."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    (folder / "fits").mkdir()
+    (folder / "fits" / "net.json").write_text(json.dumps(tables(folder, data=data, **changes)))
+    (folder / "net.py").write_text("1 / 0\n")
+    monkeypatch.chdir(folder)
+    config = load("fits/net.json")
+    with pytest.raises(InputError, match=rf"^fits/net.json: {key}: net.py does not run: ZeroDivisionError in line 1"):
+        build(config, prepared_recordings(config, "train")[0], allow_code=True)

@@ -48,9 +48,9 @@ class LinearMap(nn.Module):
 class DriveMap(nn.Module):
     """One entry of `[drives]`: the columns that it reads, its map, and the field or constant that it sets."""
 
-    def __init__(self, name: str, drive: Drive, model: Model, columns: Sequence[str]):
+    def __init__(self, name: str, drive: Drive, model: Model, columns: Sequence[str], config_file: str):
         super().__init__()
-        self.name, self.drive = name, drive
+        self.name, self.drive, self._config_file = name, drive, config_file
         self._model = (model,)
         self._columns = _columns(name, drive, columns)
         self.shape = self._shape()
@@ -144,7 +144,7 @@ class DriveMap(nn.Module):
 
     def _of_user(self) -> nn.Module:
         drive, where = self.drive, f"drives.{self.name}"
-        path, kind = named_in_code(Path("config"), f"{where}.module", str(drive.module))
+        path, kind = named_in_code(Path(self._config_file), f"{where}.module", str(drive.module), folder=Path())
         if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
             raise InputError(
                 f"{where}.module: expected a class derived from torch.nn.Module in {path}, got {kind!r:.80}"

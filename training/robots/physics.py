@@ -174,9 +174,9 @@ class PhysicsSystem(System):
         return total
 
 
-def add_terms(builder: RobotBuilder, terms: Mapping[str, Term]) -> dict[str, nn.Module]:
+def add_terms(builder: RobotBuilder, config: Config) -> dict[str, nn.Module]:
     """Make the learned terms of a config, add them to a builder and return them by name."""
-    return {name: _add(builder, name, term) for name, term in terms.items()}
+    return {name: _add(builder, name, term, config.file) for name, term in config.terms.items()}
 
 
 @contextmanager
@@ -214,12 +214,12 @@ def _chain(error: BaseException) -> list[Exception]:
     return chain
 
 
-def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:
+def _add(builder: RobotBuilder, name: str, term: Term, config_file: str) -> nn.Module:
     if term.replace and term.kind != "energy":
         raise InputError(f"terms.{name}.replace: only an energy can replace the linear one")
     if term.strain != "bend_twist" and term.kind == "force":
         raise InputError(f"terms.{name}.strain: a force acts on nodes, not on {term.strain}: leave it out")
-    module = _made(_network(name, term), term, f"terms.{name}.options")
+    module = _made(_network(name, term, config_file), term, f"terms.{name}.options")
     if term.kind == "force":
         builder.add_force(module)
     elif term.kind == "dissipation":
@@ -231,7 +231,7 @@ def _add(builder: RobotBuilder, name: str, term: Term) -> nn.Module:
     return module
 
 
-def _network(name: str, term: Term) -> Callable[..., Any]:
+def _network(name: str, term: Term, config_file: str) -> Callable[..., Any]:
     """Return the class of a term's network: one of `models`, or of the user's."""
     where, known = f"terms.{name}.network", models.FORCES if term.kind == "force" else models.ENERGIES
     if term.code is None:
@@ -240,7 +240,7 @@ def _network(name: str, term: Term) -> Callable[..., Any]:
                 f'{where}: expected one of {", ".join(known)}, or "file.py:Name", got {term.network!r:.80}'
             )
         return known[term.network]
-    path, kind = named_in_code(Path("config"), where, term.code)
+    path, kind = named_in_code(Path(config_file), where, term.code, folder=Path())
     base = Force if term.kind == "force" else Energy
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise InputError(f"{where}: expected a class derived from {base.__name__} in {path}, got {kind!r:.80}")

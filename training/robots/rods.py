@@ -26,7 +26,7 @@ class RodSystem(PhysicsSystem):
         simulation = config.simulation or Simulation()
         tree = Tree.measured(recordings)
         builder = rod_builder(config.robot, tree)
-        learned = add_terms(builder, config.terms)
+        learned = add_terms(builder, config)
         model = builder.finalize(compile=simulation.compile)
         integrator = integrator_of(simulation, recordings.dt / simulation.substeps)
         super().__init__(config, model, integrator, recordings.dt, simulation.substeps, learned)

@@ -71,7 +71,7 @@ class SceneSystem(PhysicsSystem):
         assert isinstance(config.robot, SceneRobot)
         scene, substeps = _scene(config.robot, recordings.dt)
         learned: dict[str, nn.Module] = {}
-        setup = scene.build(allow_code=allow_code, add=lambda builder: learned.update(add_terms(builder, config.terms)))
+        setup = scene.build(allow_code=allow_code, add=lambda builder: learned.update(add_terms(builder, config)))
         model, begin = setup.model, config.start or Start()
         markers = MarkerTable(config.markers or Markers(), model)
         if len(markers) != recordings.nodes:
@@ -79,7 +79,8 @@ class SceneSystem(PhysicsSystem):
                 f"markers: the recordings have {recordings.nodes} markers, and {len(markers)} are placed on the robot: "
                 "expected as many, in the same order"
             )
-        drives = [DriveMap(name, drive, model, recordings.columns) for name, drive in config.drives.items()]
+        columns = recordings.columns
+        drives = [DriveMap(name, drive, model, columns, config.file) for name, drive in config.drives.items()]
         _refuse_replaced(drives)
         clamps = [ClampPose(model.nodes) for _ in model.body.clamps]
         places, extra = _places(config, model, markers, drives, clamps)

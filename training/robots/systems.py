@@ -49,7 +49,7 @@ def _made(config: Config, recordings: Recordings, allow_code: bool) -> System:
 
 def _of_user(config: Config, name: str, recordings: Recordings) -> System:
     """Return a system of the class that the config names in a file of the user's."""
-    path, kind = named_in_code(Path("config"), "system", name)
+    path, kind = named_in_code(Path(config.file), "system", name, folder=Path())
     if not (isinstance(kind, type) and issubclass(kind, System)):
         raise InputError(f"system: {name}: expected a class derived from training.system.System, got {kind!r:.80}")
     options = checked(kind, config.options, "options", ("config", "recordings"))

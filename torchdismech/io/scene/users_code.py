@@ -62,13 +62,18 @@ class UsersFunction:
         return control
 
 
-def named_in_code(scene: Path, key: str, name: str) -> tuple[Path, Callable]:
-    """Return the path and the function for a name "file.py:function", relative to the scene's folder.
+def named_in_code(scene: Path, key: str, name: str, folder: Path | None = None) -> tuple[Path, Callable]:
+    """Return the path and the function for a name "file.py:function", relative to a folder.
 
     Running the file runs whatever code is in it. It imports modules that lie beside it, as a script does.
+
+    Parameters
+    ----------
+    scene, key : the file and the key in it that give the name, for messages.
+    folder : by default that of the scene.
     """
     file, _, attribute = name.rpartition(":")
-    path = scene.parent / file
+    path = (scene.parent if folder is None else folder) / file
     try:
         module = _run(path)
     except (Exception, SystemExit) as error:  # the user's file may raise anything
