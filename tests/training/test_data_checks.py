@@ -67,7 +67,7 @@ def test_short_gaps_are_filled():
     found, messages = prepared(recordings_from(positions), Rules())
     # accelerations here are below 20 m/s^2: a line over 5 steps of 10 ms is off by at most a t^2 / 8 = 6 mm
     assert_repaired(found, marks, 0.006)
-    assert messages == ["1.pkl: 5 node-frames (node 2, 5) not seen, filled along the line between neighbours in time"]
+    assert messages == ["1.pkl: 5 positions (node 2, 5) not seen, filled along the line between neighbours in time"]
 
 
 def test_gaps_at_an_end_are_held_and_said():
@@ -111,7 +111,7 @@ def test_spikes_are_replaced(frames):
     found, messages = prepared(recordings_from(positions), Rules())
     assert_repaired(found, marks, 0.03)  # at an end the place is held: at most a step of 10 ms at 3 m/s
     assert len(messages) == 1
-    assert f"2.pkl: {len(frames)} node-frames (node 3) faster than 5 m/s" in messages[0]
+    assert f"2.pkl: {len(frames)} positions (node 3) faster than 5 m/s" in messages[0]
 
 
 def test_a_jump_that_stays_loses_few_frames():

@@ -137,7 +137,7 @@ def test_tables_of_unequal_length_are_fitted(folder):
     config = Config.model_validate(tables(folder, data=data))
     assert config.data.train is None and config.data.eval is None
     recordings, told = prepared_recordings(config, config.data.train)
-    assert "1.csv: 8 node-frames (node 0, 1, 2, 3) not seen" in " ".join(told)
+    assert "1.csv: 8 positions (marker 0, 1, 2, 3) not seen" in " ".join(told)
     with pytest.raises(InputError, match="6 frames, but 1.csv has 4"):
         prepared_recordings(config.model_copy(update={"data": config.data.model_copy(update={"options": {}})}), None)
     system = build(config, recordings)

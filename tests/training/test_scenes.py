@@ -164,7 +164,7 @@ def test_gripped_markers_have_to_be_seen(folder):
     write((2, slice(None), 1))
     config = Config.model_validate(tables(folder, robot=robot, data=data))
     recordings, messages = prepared_recordings(config, "train")
-    assert messages == ["beam.npz:train/2: node 1 not seen in any frame: it does not count"]
+    assert messages == ["beam.npz:train/2: marker 1 not seen in any frame: it does not count"]
     with pytest.raises(InputError, match=r"train/2: .* node 1 is not seen.* 6 frames from frame 0: .*at most 2"):
         system.refuse(recordings)
     seed = next(s for s in range(99) if recordings.split(0.4, s)[1].names == ("beam.npz:train/2",))

@@ -38,7 +38,7 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
     rules = rules if of_chain else dataclasses.replace(rules, max_gap=recordings.frames)
     positions, valid = arranged.positions.numpy(), arranged.valid.numpy()
     for k, name in enumerate(recordings.names):
-        messages += fill_gaps(positions[k], valid[k], recordings.dt, rules, name)
+        messages += fill_gaps(positions[k], valid[k], recordings.dt, rules, name, "node" if of_chain else "marker")
         if of_chain and not recordings.branched:
             _refuse_wandering_edges(positions[k], rules, name)
     return arranged, messages
