@@ -42,4 +42,4 @@ def test_a_warning_names_the_line_that_called_the_library():
 
 def test_explanations_advise_more_substeps_where_some_are_set():
     """A run with `max_substeps` read that it should set it."""
-    assert "set max_substeps or raise it" in Status.MAX_ITERATIONS.explanation
+    assert "or more max_substeps where the integrator has them" in Status.MAX_ITERATIONS.explanation

@@ -211,7 +211,7 @@ class Status(enum.IntEnum):
         return _EXPLANATIONS[self].format(smaller=smaller)
 
 
-SMALLER = "take a smaller dt, or set max_substeps or raise it (Static: more load_steps)"
+SMALLER = "take a smaller dt, or more max_substeps where the integrator has them (Static: more load_steps)"
 MORE_LOAD_STEPS = "take more load_steps"  # the advice for equilibria, which have no dt
 _EXPLANATIONS = {
     Status.CONVERGED: "the residual reached the tolerance",
