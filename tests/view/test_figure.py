@@ -1,10 +1,12 @@
 """Pictures of trajectories: what they show, not how they look."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
-from torchdismech import InputError, State
+from torchdismech import InputError, State, Status
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view import draw_curves, draw_trajectory, pictured, save_picture
 from torchdismech.view.scenery import Scenery
@@ -85,6 +87,20 @@ def test_all_robots_are_shown_behind_the_one():
 def test_static_run_is_drawn_over_steps():
     """Draw a run without time over its steps."""
     assert draw_trajectory(swinging(still=True)).axes[1].get_xlabel() == "step"
+
+
+@pytest.mark.parametrize(("still", "when"), [(False, "0.5 s"), (True, "step 1")])
+def test_a_failed_robot_is_said_to_have_failed(still, when):
+    """Say in the title when a robot failed, and why, as it stands still since; the others' titles are as before."""
+    made = swinging(still=still)
+    status = made.status.clone()
+    status[2:, 1] = int(Status.MAX_ITERATIONS)
+    failed = dataclasses.replace(made, status=status)
+    title = draw_trajectory(failed, robot=1).axes[0].get_title()
+    assert title == f"robot 1 of 0 to 1, failed after {when}: max_iterations"
+    assert draw_trajectory(failed, robot=0).axes[0].get_title() == "robot 0 of 0 to 1"
+    scenery = Scenery(failed, every=3)
+    assert [scenery.failed(shown.row) for shown in scenery] == [[], [1], [1]]
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg", "PNG"])

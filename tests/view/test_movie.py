@@ -47,6 +47,14 @@ def test_square_covers_the_pixels_that_it_should():
     assert abs(rows.mean() - 39.5) < 0.51 and abs(columns.mean() - 59.5) < 0.51
 
 
+def test_failed_robots_are_named():
+    """Write under the time which robots have failed."""
+    scenery = Scenery(twisting()[0])
+    white = np.full((240, 320, 3), 255, dtype=np.uint8)
+    none, one = (movie._labelled(white, scenery, 0.5, failed) for failed in ([], [1]))
+    assert (none != one).any(axis=(1, 2)).nonzero()[0].min() >= 20  # below the first line
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_nearer_one_is_seen(first):
     """Show what is nearer, in whatever order things are drawn; not what turns its back, unless it has two sides."""
@@ -91,7 +99,7 @@ def test_what_is_written_is_apart_and_whole(size):
     run, _ = twisting()
     plain, coloured = Scenery(run, [0]), Scenery(run, [0], colour="curvature")
     white = np.full((size[1], size[0], 3), 255, dtype=np.uint8)
-    time, both = (movie._labelled(white, scenery, 0.5) for scenery in (plain, coloured))
+    time, both = (movie._labelled(white, scenery, 0.5, []) for scenery in (plain, coloured))
     written = np.abs(both.astype(int) - 255).max(-1) > 20
     assert not written[:, :10].any() and not written[:, -10:].any()
     rows, columns = np.nonzero(np.abs(time.astype(int) - 255).max(-1) > 20)

@@ -69,7 +69,7 @@ def draw_curves(
         panels.append(("energy [J]", _energies(trajectory, robot)))
     if contact:
         panels += _contacts(trajectory, robot)
-    title = title_of(robot, trajectory.batch)
+    title = title_of(robot, trajectory)
     if strains:
         strain_panels, zero_kinds = _strains(trajectory, robot)
         panels += strain_panels

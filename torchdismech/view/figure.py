@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, whole_number
+from torchdismech.errors import InputError, Status, path_of, whole_number
 from torchdismech.geometry.surface import find_surface
 from torchdismech.io.outputs import PICTURES
 from torchdismech.trajectory import Trajectory
@@ -133,7 +133,7 @@ def draw_trajectory(
     if "node_force" in trajectory.contact:
         _draw_forces(view, ContactForces(trajectory), shown, robot)
     _label(figure, left, trajectory, colour_of_time, axes, unit)
-    left.set_title(title_of(robot, batch))
+    left.set_title(title_of(robot, trajectory))
     _draw_displacement(figure.add_subplot(1, 2, 2), trajectory, paths[:, :, node], robot, node)
     return figure
 
@@ -153,9 +153,15 @@ def index_of(index: object, count: int, what: str) -> int:
     return int(index) % count
 
 
-def title_of(robot: int, batch: int) -> str:
-    """Return a title that says which robot of a batch a figure shows."""
-    return f"robot {robot} of 0 to {batch - 1}" if batch > 1 else "robot 0"
+def title_of(robot: int, trajectory: Trajectory) -> str:
+    """Return a title that says which robot of a batch a figure shows, and when it failed: it stands still since."""
+    which = f"robot {robot} of 0 to {trajectory.batch - 1}" if trajectory.batch > 1 else "robot 0"
+    failed = np.flatnonzero(trajectory.status[:, robot].cpu().numpy())
+    if not len(failed):
+        return which
+    time, last_good = trajectory.time, max(failed[0] - 1, 0)
+    when = f"{time[last_good].item():g} s" if time[-1] > time[0] else f"step {trajectory.step[last_good].item()}"
+    return f"{which}, failed after {when}: {Status(int(trajectory.status[failed[0], robot])).name.lower()}"
 
 
 def _length_unit(size: float) -> tuple[float, str]:

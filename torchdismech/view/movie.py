@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind
+from torchdismech.errors import InputError, listed, path_of, real_number, refuse_other_kind
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -86,7 +86,7 @@ def pictures(
     elevation = (0.0 if flat and not scenery.obstacles else 18.0) if elevation is None else elevation
     camera = Camera.finding(scenery.low, scenery.high, azimuth, elevation, *size)
     for shown in scenery:
-        yield _labelled(draw(camera, _triangles(scenery, shown)), scenery, shown.time)
+        yield _labelled(draw(camera, _triangles(scenery, shown)), scenery, shown.time, scenery.failed(shown.row))
 
 
 def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
@@ -111,13 +111,15 @@ def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
     return Triangles.joined(parts)
 
 
-def _labelled(picture: np.ndarray, scenery: Scenery, time: float) -> np.ndarray:
-    """Return the picture with the time [s], the arrows' legend and the colour scale written on it."""
+def _labelled(picture: np.ndarray, scenery: Scenery, time: float, failed: Sequence[int]) -> np.ndarray:
+    """Return the picture with time [s], robots that have failed, arrows' legend and colour scale written on it."""
     from PIL import Image, ImageDraw
 
     image = Image.fromarray(picture)
     pen, room = ImageDraw.Draw(image), image.width - 2 * EDGE
     lines = [(f"{time:.3f} s", DARK)] + ([] if scenery.arrows is None else [(scenery.arrows.said, COLOUR)])
+    if failed:
+        lines.append((f"failed: robot {listed(failed)}", DARK))
     scale = scenery.scale
     longest = max([text for text, _ in lines] + ([] if scale is None else [scale.ends]), key=len)
     size, font = _font_for(pen, longest, max(12, image.height // 36), room)

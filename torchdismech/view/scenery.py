@@ -101,6 +101,7 @@ class Scenery:
         _refuse_robots(robots, trajectory.batch)
         self.trajectory, self.robots = trajectory, np.array(robots, dtype=np.int64)
         self.frames = _every(len(trajectory.time), every)
+        self._failed_by = np.logical_or.accumulate(trajectory.status.numpy() != 0)
         appearance = trajectory.appearance()
         self.remarks = [f"not shown: {name}: {kind} is a shape of its own" for name, kind in appearance.unknown.items()]
         sections = self._sections(appearance, radius)
@@ -150,6 +151,10 @@ class Scenery:
         size = max(1, VERTICES_AT_ONCE // max(1, len(self.robots) * len(self.surface.node) + arrows))
         for first in range(0, len(self.frames), size):
             yield from self._block(slice(first, first + size))
+
+    def failed(self, row: int) -> list[int]:
+        """Return the robots shown that have failed by a row of the trajectory, and stand still since."""
+        return [int(robot) for robot in self.robots if self._failed_by[row, robot]]
 
     def shown(self, index: int) -> Shown:
         """Return one frame, the one at an index of `frames`."""
