@@ -1,5 +1,7 @@
 """Stages of Gauss-Newton steps: where they lead, how they stop and go on, what they are refused for."""
 
+from unittest.mock import MagicMock
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -135,6 +137,26 @@ def test_step_stays_within_bounds(data, tmp_path):
     residual = Residual(trainer.system, whole_windows(trainer.system, trainer.trained_on, frames=10))
     assert not stays_in_bounds(trainer.system, fitted_numbers(trainer.system), [-2.0])
     assert bool(residual.linearized(fitted_numbers(trainer.system)).good.all())
+
+
+def test_adams_steps_stay_within_bounds(data, tmp_path):
+    """Step far down from a drag that may be shifted: it stays above zero, and the fit goes on; bending moves freely."""
+    constants = {
+        "drag": {"tensors": ["Viscous.viscosity"], "kind": "shift", "unit": 0.5},
+        "bending": {"tensors": ["bend_twist.EI1", "bend_twist.EI2"]},
+    }
+    guess = {"gripped": simulated.GRIPPED, "drag": 0.3, "bending": 3e-3, "relaxation_time": 0.01}
+    stage = {"name": "far", "train": ["constants"], "iterations": 2, "horizon": [4], "batch": 2}
+    stages = [stage | {"rates": {"constants": 1.0}, "decay": 1.0}]
+    trainer = trainer_of(data, tmp_path, constants=constants, robot=guess, stages=stages)
+    trainer._bar = MagicMock()
+    trainer._begin(trainer.config.stages[0])
+    trainer._iterate(trainer.config.stages[0])
+    entries = trainer.system.entries
+    assert 0 <= float(entries["drag"].value) < 0.3
+    assert abs(float(entries["bending"].parameter.detach())) == pytest.approx(1.0, rel=1e-3)  # as far as its rate says
+    trainer._iterate(trainer.config.stages[0])  # it was refused, as the drag was below zero
+    assert float(entries["drag"].value) >= 0
 
 
 def test_step_that_would_lead_up_is_damped_until_it_leads_down(data, tmp_path, monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,13 @@ from training.config import Stage
 from training.config.stages import Group
 from training.loss import WindowLosses
 from training.optimization.batches import Batch, decay_at
-from training.system import Prediction
+from training.optimization.residuals import stays_in_bounds
+from training.robots.physics import PhysicsSystem
+from training.system import Prediction, System
 
-__all__ = ["mean_gradient", "new_optimizer", "set_rates", "step_by_adam"]
+__all__ = ["kept_in_bounds", "mean_gradient", "new_optimizer", "set_rates", "step_by_adam"]
+
+HALVINGS = 60  # of a move that leads out of bounds; after these the number stays where it was
 
 
 def new_optimizer(stage: Stage, groups: Mapping[Group, Iterable[nn.Parameter]]) -> torch.optim.Optimizer:
@@ -71,3 +76,27 @@ def mean_gradient(
     for parameter, part in zip(trained, parts, strict=True):
         parameter.grad = part.view_as(parameter).clone()
     return float(total[-3] / count), int(total[-1])
+
+
+@contextmanager
+def kept_in_bounds(system: System) -> Iterator[None]:
+    """Halve, until they stay in bounds, those moves in the block that lead a constant of a robot out of its bounds."""
+    if not isinstance(system, PhysicsSystem):
+        yield
+        return
+    flats = [entry.parameter.data.view(-1) for entry in system.entries.values()]
+    before = [flat.clone() for flat in flats]
+    yield
+    if stays_in_bounds(system, [], []):
+        return
+    moves = [flat - old for flat, old in zip(flats, before, strict=True)]
+    for flat, old in zip(flats, before, strict=True):
+        flat.copy_(old)
+    for flat, old, move in zip(flats, before, moves, strict=True):
+        for k in move.nonzero().flatten().tolist():
+            for halvings in range(HALVINGS):
+                flat[k] = old[k] + 0.5**halvings * move[k]
+                if stays_in_bounds(system, [], []):
+                    break
+            else:
+                flat[k] = old[k]

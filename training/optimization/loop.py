@@ -20,7 +20,7 @@ from training.config import Config, Stage
 from training.data import Recordings, Window, WindowSampler, gather
 from training.loss import coordinates, window_losses
 from training.optimization import checkpoint
-from training.optimization.adam import new_optimizer, set_rates, step_by_adam
+from training.optimization.adam import kept_in_bounds, new_optimizer, set_rates, step_by_adam
 from training.optimization.batches import Batch, horizon_at, noisy_window, settled_at, windows_of
 from training.optimization.fingerprints import fingerprints
 from training.optimization.gauss_newton import gauss_newton_step
@@ -179,7 +179,8 @@ class Trainer:
         refuse_without_gradient(prediction, stage)
         losses = window_losses(prediction, window, self.system, self.config.loss.scale, self._measured_count)
         trained = [p for p in self.parameters.values() if p.requires_grad]
-        return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
+        with kept_in_bounds(self.system):
+            return step_by_adam(self._optimizer, stage, prediction, losses, trained, self.processes)
 
     def _by_gauss_newton(self, stage: Stage, horizon: int) -> Batch:
         """Take a Gauss-Newton step of the constants and starts, on windows that are the same at each equal horizon."""
