@@ -1,6 +1,7 @@
 """BDF2: order, damping, gradients, refusals."""
 
 import math
+import warnings
 
 import h5py
 import pytest
@@ -207,6 +208,9 @@ def test_refused():
     state, _ = BDF2(1e-3).step(model, model.initial_state())
     with pytest.raises(InputError, match=r"expected a state after steps of 0.002 s, got one after steps of 0.001 s"):
         BDF2(2e-3).step(model, state)
+    with warnings.catch_warnings(), pytest.raises(InputError, match=r"one after steps of 0.001 s"):
+        warnings.simplefilter("error")  # torch warned of the step's graph beside the refusal
+        BDF2(2e-3).step(model, state.replace(step_length=state.step_length.requires_grad_()))
     other, _ = BDF2(2e-3).step(model, model.initial_state())
     with pytest.raises(InputError, match=r"expected a state after steps of 0.001 s, got one after steps of 0.002 s"):
         BDF2(1e-3).step(model, type(state).joined([state, other]))

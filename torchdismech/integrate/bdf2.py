@@ -56,7 +56,7 @@ class _TwoStepScheme(Scheme):
         if bool(off.any()):
             raise InputError(
                 f"BDF2: expected a state after steps of {dt:g} s, got one after steps of "
-                f"{float(state.step_length[off][0]):g} s; State.of(state) begins anew"
+                f"{float(state.step_length.detach()[off][0]):g} s; State.of(state) begins anew"
             )
         if torch.equal(state.velocity, state.reached_velocity):
             return state
