@@ -61,7 +61,8 @@ class Complementarity(Response):
 
     Parameters
     ----------
-    tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart and still bear a load.
+    tolerance : () or (B, 1) [m], by how much surfaces may overlap, or be apart and still bear a load. A robot's
+        contacts are solved together, so the least tolerance of all of them applies to each.
     method : of `solve.complementarity.solve_contact`: "interior_point" solves nearly all problems; "fischer_burmeister"
         and "gauss_seidel" solve fewer, but the latter factorizes no matrix.
     """
