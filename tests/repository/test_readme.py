@@ -13,6 +13,7 @@ import torch
 from torchdismech import Circle, Control, Material, RobotBuilder, Static, modes, straight
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
+from training.system import System
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
@@ -273,9 +274,10 @@ def test_the_code_on_rigid_elements_runs(tmp_path, monkeypatch):
 
 
 def test_the_code_on_fits_runs():
-    """Run the block of docs/training.md, a force with something to learn; tests/training/test_terms.py fits it."""
-    names = after_the_only_block("training.md")
+    """Run the blocks of docs/training.md, a force and a system with something to learn; test_terms.py fits the one."""
+    *_, names = after_each_block("training.md")
     assert issubclass(names["Drag"], LocalForce) and len([*names["Drag"](4).parameters()]) == 4
+    assert issubclass(names["Chain"], System)
 
 
 @pytest.mark.slow
