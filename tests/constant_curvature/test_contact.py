@@ -8,7 +8,7 @@ import torch
 from tests.constant_curvature.arms import DT, HANGING, REST, incline, paper_arm, pushed, run
 from torchdismech import Control, Trajectory, rollout
 from torchdismech.constant_curvature import ArmIntegrator, ArmState, PneumaticArm
-from torchdismech.constant_curvature.impulses import StepContacts
+from torchdismech.constant_curvature.impulses import Impulses, StepContacts
 from torchdismech.contact import Box, Complementarity, Friction, HalfSpace, Obstacle, Path, Sphere
 from torchdismech.errors import Status
 from torchdismech.solve.complementarity import solve_contact
@@ -236,8 +236,19 @@ def test_a_run_goes_on_from_its_file(touches, tmp_path):
     assert torch.equal(rest.twist[1:], whole.twist[5:])
 
 
-def test_a_plate_that_walls_close_on_has_no_solution_where_friction_holds_it():
-    """Fail, and say why, where a wall moves towards another with a plate between them; let the plate turn if smooth."""
+def test_a_plate_that_walls_close_on_has_no_solution_where_friction_holds_it(monkeypatch):
+    """Fail, and say why, where a wall moves towards another with a plate between them; let the plate turn if smooth.
+
+    The problem that has no solution is searched once, not corrected and searched again.
+    """
+    searched, solved = StepContacts.impulses, []
+
+    def counted(contacts: StepContacts) -> Impulses:
+        found = searched(contacts)
+        solved.append(bool(found.solved))
+        return found
+
+    monkeypatch.setattr(StepContacts, "impulses", counted)
     for friction, status in ((Friction(0.5), Status.CONTACT_UNSOLVED), (None, Status.CONVERGED)):
         walls = [
             Obstacle(
@@ -249,4 +260,5 @@ def test_a_plate_that_walls_close_on_has_no_solution_where_friction_holds_it():
         start = torch.tensor([0.004, -0.002, -0.002], dtype=torch.float64)  # the plate leans, so that it can turn
         squeezed = rollout(arm, arm.initial_state(1, q=start), ArmIntegrator(2e-3), 10)
         assert int(squeezed.status[-1]) == status
+    assert solved.count(False) == 1
     assert "no impulses solve it" in Status.CONTACT_UNSOLVED.explanation

@@ -260,7 +260,10 @@ class ArmIntegrator:
                 gap = _gaps(model, posture, until)
             if contacts is None or corrected is None:
                 break
-            again = (self._overlaps(model, contacts.contacts.gap, gap).any(1) & start.going)[:, None]
+            again = self._overlaps(model, contacts.contacts.gap, gap).any(1) & start.going
+            if self.unsolved == "fail":  # how gaps end under impulses that are no solution tells of no correction
+                again = again & impulses.solved
+            again = again[:, None]
             if not bool(again.any()):
                 break
             end_gap = _gaps(model, posture, until) if torch.is_grad_enabled() else gap
