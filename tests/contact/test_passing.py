@@ -120,6 +120,16 @@ def test_constraints_stop_rods_that_meet_fast(friction):
     assert float(least[arrived].max()) < 2.5 * RADIUS
 
 
+def test_stopped_rods_leave_where_pairs_were_looked_for():
+    """Look for pairs again where a rod is stopped: its ends fly on, farther off the other nodes than was expected."""
+    model = crossed(Complementarity())
+    state = falling(model).rows((SPEEDS == 3).nonzero()[:, 0].repeat(2))
+    state = state.replace(velocity=state.velocity * torch.tensor([[0.0], [2.0]], dtype=torch.float64))
+    _, status, least = shot(model, state, ImplicitEuler(DT), steps=1)
+    assert status.tolist() == [0, 0]
+    assert float(least.min()) > 0  # where the bent rod's chords cross, not its points of contact
+
+
 def test_sliding_along_each_other():
     """Not flag rods that pass close by: side by side along their axes, or one over the other."""
     builder, material = RobotBuilder(), Material(1e8, 1000.0)

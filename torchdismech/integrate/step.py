@@ -69,7 +69,7 @@ def step_to(
     after = _accepted(problem, equations, q, info)
     passed = missed | (running & info.converged & candidates.passed(after))
     if bool(passed.any()):
-        q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
+        equations, q, info, passed = _searched_from_start(problem, equations, candidates, q, info, passed)
         info = dataclasses.replace(info, status=torch.where(passed, int(Status.PASSED_THROUGH), info.status))
         after = _accepted(problem, equations, q, info)
     candidates.keep(equations.constraints)
@@ -209,18 +209,24 @@ def _searched_from_start(
     q: Tensor,
     info: StepInfo,
     passed: Tensor,
-) -> tuple[Tensor, StepInfo, Tensor]:
-    """Solve once more, from the start of the step, for robots that `passed` (B,) through something; return q (B, n).
+) -> tuple[StepEquations, Tensor, StepInfo, Tensor]:
+    """Solve once more, from the start of the step, for robots that `passed` (B,) through something.
 
-    The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Also returned: how the
-    roots were found, and the robots (B,) for which this failed: no root was found, or at it a contact is missed, or
-    they pass through something again. These keep their q and report; iterations are those of both searches.
+    The first iterate is where the robot is, as one ahead may lie beyond what is in the way. Returned are equations with
+    all candidates that the roots need, these roots q (B, n), how they were found, and the robots (B,) for which this
+    failed: no root was found, or at it a contact is missed, or they pass through something again. These keep their q
+    and report; iterations are those of both searches.
     """
     q_again, info_again = _root(problem, equations, passed, near=problem.state.q)
-    solved = passed & info_again.converged & ~candidates.missed(q_again)
-    solved &= ~candidates.passed(equations.state_after(q_again))
-    merged = dataclasses.replace(info.merged(info_again, solved), iterations=info.iterations + info_again.iterations)
-    return torch.where(solved[:, None], q_again, q), merged, passed & ~solved
+    found = passed & info_again.converged
+    again = dataclasses.replace(info.merged(info_again, found), iterations=info.iterations + info_again.iterations)
+    q_again = torch.where(found[:, None], q_again, q)
+    # robots that are stopped may end where nobody has looked for pairs: their parts do not move on together
+    equations, q_again, again, missed = _with_all_candidates(problem, equations, candidates, q_again, again)
+    passed_again = candidates.passed(equations.state_after(q_again))
+    lost = missed | (passed & (~found | ~again.converged | passed_again))
+    q = torch.where(lost[:, None], q, q_again)
+    return equations, q, dataclasses.replace(again.merged(info, lost), iterations=again.iterations), lost
 
 
 def step_contact(equations: StepEquations, q: Tensor, rows: Tensor | None) -> ContactReport:
