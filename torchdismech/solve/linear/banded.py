@@ -245,11 +245,8 @@ class BandedSolver(DirectSolver):
 
     def _memory(self, count: int, dtype: torch.dtype) -> Tensor:
         """Return memory of `count` numbers for a factor, from a factor that is no longer in use if there is one."""
-        if count > self._largest:
-            self._pool, self._largest = (
-                Pool(),
-                count,
-            )  # all blocks have the largest size, so that each fits every factor
+        if count > self._largest:  # all blocks have the largest size, so that each fits every factor
+            self._pool, self._largest = Pool(), count
         return self._pool.numbers(self._largest, dtype)[:count]
 
     def factor_any_sign(self, values: Tensor, rows: Tensor | None = None) -> tuple[Factor, Tensor]:
