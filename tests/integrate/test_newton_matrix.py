@@ -172,7 +172,7 @@ def touched(balance, x) -> list[int]:
     return (forces / 3).tolist()
 
 
-@pytest.mark.parametrize("shape", ["network", "magnets", "hinge", "midedge_rod", *ROBOTS])
+@pytest.mark.parametrize("shape", ["network", "magnets", "damped", "hinge", "midedge_rod", *ROBOTS])
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_potential(integrator, shape):
     """Have the residual as the gradient of the potential where loads have one and contact is smooth."""
@@ -180,10 +180,13 @@ def test_potential(integrator, shape):
         model = ROBOTS[shape]("penalty", False)
     elif shape == "magnets":
         model = robot("network", FORCES["magnets"]())
+    elif shape == "damped":
+        model = robot("network", FORCES["damping"]())
     else:
         model = (robot if shape == "network" else shells.robot)(shape, FORCES["loads"]())
-    far = 5.0 if shape in ("network", "magnets") else 0.5
+    far = 5.0 if shape in ("network", "magnets", "damped") else 0.5
     balance, x = balance_far_from_the_start(INTEGRATORS[integrator], model, far, 1e-3 if shape in ROBOTS else 6e-3)
+    assert balance.has_potential
     residual = balance.residual(x)
     direction = torch.randn(x.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 1e-7
     slope = (balance.potential_at(x + direction) - balance.potential_at(x - direction)) / 2

@@ -61,7 +61,7 @@ class Force(nn.Module):
         forces are. If those of all forces are, the matrix of a step takes half the memory and time.
     conservative : whether the force depends on position alone and has a `potential`, which robust solvers descend.
     drag : whether the force is a function of velocity alone that is zero at rest, so that it does not act in
-        equilibria.
+        equilibria. If it defines `rayleigh`, steps in time that buckle descend a potential in spite of it.
     compiles : whether `forward` and `derivatives`, which have to be in closed form, may be part of a compiled step:
         they consist of operations on tensors of the state and of the force only, and read no number out of a tensor.
     records : whether a user's force may be part of recorded steps (a tape on a CPU; a CUDA graph on a GPU, for forces
@@ -156,6 +156,15 @@ class Force(nn.Module):
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of a `conservative` force [J]: its gradient by position is minus the force."""
         raise TypeError(f"{type(self).__name__} is conservative: it has to define potential(state, control)")
+
+    def rayleigh(self, state: State, control: Control) -> Tensor:
+        """Return Rayleigh's function (B,) of a `drag` [W]: its gradient by velocity is minus the force."""
+        raise TypeError(f"{type(self).__name__} does not define rayleigh(state, control)")
+
+    @property
+    def has_rayleigh(self) -> bool:
+        """Whether this is a drag that defines `rayleigh`."""
+        return self.drag and type(self).rayleigh is not Force.rayleigh
 
 
 def number(value, what: str) -> Tensor:

@@ -31,6 +31,11 @@ class _Diagonal(Force):
         count = coefficient.shape[-1]
         return torch.nn.functional.pad(-coefficient * state.velocity[:, :count], (0, self.body.n_dofs - count))
 
+    def rayleigh(self, state: State, control: Control) -> Tensor:
+        """Return half the power (B,) that is dissipated [W]."""
+        coefficient = self._coefficient()
+        return 0.5 * (coefficient * state.velocity[:, : coefficient.shape[-1]] ** 2).sum(1)
+
     def blocks(self) -> list[Block]:
         """Return k blocks of one entry, the diagonal of the first k dofs."""
         dofs = np.arange(self._coefficient().shape[-1])[:, None]

@@ -490,8 +490,11 @@ class StepEquations:
         """Return the potential (B,) at x (B, n_free); its gradient is the residual without loads of constraints."""
         q = self.full(x)
         gain = self.scheme.position
-        potential = self.mechanics.potential(self.start, *self.evaluated_at(q)) / gain
+        at = self.evaluated_at(q)
+        potential = self.mechanics.potential(self.start, *at) / gain
         potential = potential - (self._weighed(self.load) * q).sum(1)
+        if self.scheme.velocity[0]:
+            potential = potential + self.mechanics.rayleigh(self.start, *at) / self.gains.velocity
         if self.scheme.inertial:
             acceleration = self.acceleration(q)
             inertia = self.mechanics.inertia.times(acceleration)

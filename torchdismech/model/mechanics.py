@@ -301,10 +301,11 @@ class Mechanics:
     def conservative(self, at_rest: bool) -> bool:
         """Return whether the forces that vary within a step have a potential.
 
-        With `at_rest`, drag is left out, since it is zero there.
+        With `at_rest`, drag is left out, since it is zero there. In motion it has one within a step where it has a
+        Rayleigh function: see `rayleigh`.
         """
         acting = [force for force in self.forces if force.varies and not (at_rest and force.drag)]
-        return self.self_contacts.symmetric and all(force.conservative for force in acting)
+        return self.self_contacts.symmetric and all(force.conservative or force.has_rayleigh for force in acting)
 
     def potential(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor:
         """Return the potential (B,) [J] of forces that change with q: elastic, dissipation, contact, loads."""
@@ -316,9 +317,18 @@ class Mechanics:
             total = total + self.self_contacts.energy(start.pairs.listed, q)
         trial = start.state.replace(q=q, velocity=velocity, time=time)
         for force in self.varying_forces:
-            if not force.drag:  # drag has no potential; the caller leaves it out only at rest, where it is zero
+            if not force.drag:
                 total = total + _scaled_unless_obstacle(start, force, force.potential(trial, start.control))
         return total
+
+    def rayleigh(self, start: StepStart, q: Tensor, velocity: Tensor, time: Tensor) -> Tensor | float:
+        """Return the Rayleigh function (B,) [W] of drag; its gradient by velocity (B, n) is minus the drag.
+
+        The velocity in a step is linear in q, so this, divided by the derivative of velocity by q, is a potential.
+        """
+        trial = start.state.replace(q=q, velocity=velocity, time=time)
+        drags = [force for force in self.varying_forces if force.drag]
+        return sum(times_load_factor(start.load_factor, force.rayleigh(trial, start.control)) for force in drags)
 
     # ---- reports -----------------------------------------------------------------------------------------------
 

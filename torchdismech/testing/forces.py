@@ -27,8 +27,9 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
 
     Checks: shape; finite; the same result twice; derivatives by position and velocity against differences over ALL
     dofs, which reveals a dependence outside the declared blocks; symmetry of the derivatives, and the force as minus
-    the gradient of its potential, if claimed (for free dofs only); each robot gives the same result alone as in a batch
-    with different robots (identical robots, as at the start of a run, are made slightly different for that).
+    the gradient of its potential, if claimed (for free dofs only), or of its Rayleigh function; each robot gives the
+    same result alone as in a batch with different robots (identical robots, as at the start of a run, are made slightly
+    different for that).
     Derivatives by autograd are not checked at held tangents, for which no step needs them.
     """
     for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
@@ -61,6 +62,11 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     if force.conservative:
         found, rise, doubt = (x[:, model.free] for x in (value, *_potential_slopes(force, state, control)))
         report.checks.append(comparison("minus the gradient of its potential", found, -rise, doubt=doubt))
+    if force.has_rayleigh:
+        rise, doubt = _slopes(
+            lambda velocity: force.rayleigh(state.replace(velocity=velocity), control), state.velocity
+        )
+        report.checks.append(comparison("minus the gradient of its Rayleigh function", value, -rise, doubt=doubt))
     report.checks.append(alone_check(force, force, state, control))
     return report
 
