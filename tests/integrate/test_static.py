@@ -14,8 +14,11 @@ from torchdismech import (
     forces,
     magnetics,
     meshes,
+    straight,
 )
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
+from torchdismech.errors import Status
+from torchdismech.integrate import static
 
 
 def membrane(pressures, open_rim=False):
@@ -108,3 +111,64 @@ def test_equilibria_take_the_same_iterations_in_any_size(magnetization, field, f
     assert taken == taken[:1] * 4 and taken[0] < 20
     for tip in tips:
         torch.testing.assert_close(tip, tips[0], rtol=0, atol=1e-6)
+
+
+def hanging_rod(*moments):
+    """Return a rod that hangs down from its clamped end."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 21), Circle(2e-3), Material(1e6, 1000.0, 0.5))
+    builder.clamp(nodes=[0, 1])
+    for force in (forces.Gravity((0, 0, -9.81)), *moments):
+        builder.add_force(force)
+    return builder.finalize(compile=False)
+
+
+TWIST = 1e6 / 3 * np.pi * 2e-3**4 / 2 / 0.2  # N m that turn its end by 1 rad where it is straight
+
+
+def torque_on_the_end(model, torques):
+    """Return the control of torques (B,) on the angle of the last edge."""
+    force = torch.zeros(len(torques), model.n_dofs, dtype=torch.float64)
+    force[:, 3 * 21 + 19] = torques
+    return Control(force=force)
+
+
+def test_a_torque_turns_with_its_edge():
+    """Come to the equilibrium of a moment that turns with the section, from any start and in any number of shares."""
+    model, torques = hanging_rod(), TWIST * torch.tensor([0.0, -0.3, 3.0], dtype=torch.float64)
+    moment = torch.zeros(3, 3, dtype=torch.float64)
+    moment[:, 2] = torques
+    other = hanging_rod(forces.PointMoment(moment[:, None], edges=[19], frame="material"))
+    expected, _ = Static(force_tolerance=1e-11).step(other, other.initial_state(batch=3), throw=True)
+    control, start = torque_on_the_end(model, torques), model.initial_state(batch=3)
+    for shares in (1, 4):
+        state, info = Static(shares, force_tolerance=1e-11).step(model, start, control, throw=True)
+        assert torch.allclose(state.positions, expected.positions, rtol=0, atol=1e-8)
+        assert bool(info.stable.all())
+    again, info = Static(force_tolerance=1e-11).step(model, state, control, throw=True)
+    assert torch.allclose(again.q, state.q, rtol=0, atol=1e-7) and info.iterations.max() <= 2
+
+
+def test_gradients_by_a_torque_that_turns_with_its_edge():
+    """Differentiate the equilibrium, not the last search for it."""
+    model, precise = hanging_rod(), Static(force_tolerance=1e-13, relative_tolerance=0.0)
+
+    def tip(torque):
+        state, _ = precise.step(model, model.initial_state(), torque_on_the_end(model, torque), throw=True)
+        return state.positions[0, -1, 1] + state.twist[0, 10]
+
+    torque = torch.tensor([TWIST], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(tip(torque), torque)
+    with torch.no_grad():
+        ahead, behind = tip(torque * (1 + 1e-4)), tip(torque * (1 - 1e-4))
+    assert float(slope) == pytest.approx(float((ahead - behind) / (2e-4 * TWIST)), rel=1e-5)
+
+
+def test_torques_under_which_edges_never_stay(monkeypatch):
+    """Fail, and name the moment that does the same, where repeated searches do not come to rest."""
+    monkeypatch.setattr(static, "MOST_FOLLOWING", 3)
+    model = hanging_rod()
+    control = torque_on_the_end(model, torch.tensor([0.0, TWIST], dtype=torch.float64))
+    with pytest.warns(RuntimeWarning, match=r"PointMoment.*frame='material'"):
+        _, info = Static(force_tolerance=1e-11).step(model, model.initial_state(batch=2), control)
+    assert info.status.tolist() == [Status.CONVERGED, Status.MAX_ITERATIONS]

@@ -15,6 +15,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.settling import settled_step
 from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
+from torchdismech.integrate.equilibria.turning import free_torques, left_out, torques_as_cause
 from torchdismech.integrate.gradients.gradient import differentiable_step
 from torchdismech.integrate.idle_friction import (
     STEPS_DOWN,
@@ -36,6 +37,9 @@ __all__ = ["Static", "ramped"]
 
 UNSTABLE = ("leave", "report", "fail")
 MOST_PARTS = 16  # into which a share of the load is divided that fails as a whole
+# Searches in which edges are to stop turning under torques on their angles. Each divides what is left by 30 where the
+# torque turns a rod by .3 rad, by 3 where by 3 rad.
+MOST_FOLLOWING = 60
 AT_REST = Scheme(velocity=(0, 0, 0), acceleration=(0, 0, 0), end_velocity=(0, 0, 0))
 
 
@@ -60,6 +64,10 @@ class Static(SteppingMethod):
     Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
     between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).
     An equilibrium that does not depend on the way is not changed by this; `follow` turns clamps as rigid bodies.
+
+    Torques on the angles of edges (`Control.force`) turn these about themselves wherever they point in the end: the
+    search is repeated until their edges no longer turn. This fails for torques that turn a rod by some 6 rad or more,
+    for which `forces.PointMoment` with frame="material" gives the same equilibrium in one search.
 
     Parameters
     ----------
@@ -181,6 +189,7 @@ class Static(SteppingMethod):
                 substeps=torch.maximum(info.substeps, share.substeps),
                 stable=share.stable,
             )
+        at, info = self._where_edges_stay(problem, at, running & info.converged, info, new_reasons)
         running = running & info.converged
         reasons += [reason for reason in new_reasons if reason not in reasons]
         if self.unstable != "leave":
@@ -222,6 +231,29 @@ class Static(SteppingMethod):
             after, info = self._with_further_minima(loaded_problem, after, info)
             return without_saddles(loaded_problem, after, info, reasons)
         return self._with_any_balance(loaded_problem, after, info)
+
+    def _where_edges_stay(
+        self, problem: StepProblem, at: State, running: Tensor, info: StepInfo, reasons: list[str]
+    ) -> tuple[State, StepInfo]:
+        """Return equilibria and how they were found, after searches until edges under torques no longer turn.
+
+        Else equilibria would depend on where their search began; see `equilibria/turning.py`.
+        """
+        torques = free_torques(problem.replace(state=at))
+        if torques is None:
+            return at, info
+        turning = running & (torques != 0).any(1)
+        for _ in range(MOST_FOLLOWING):
+            if not bool(turning.any()):
+                return at, info
+            after, found = self._equilibria_at(problem, at, turning, 1.0, reasons)
+            iterations = info.iterations + torch.where(turning, found.iterations, 0)
+            substeps = torch.maximum(info.substeps, found.substeps)
+            info = dataclasses.replace(found.merged(info, ~turning), iterations=iterations, substeps=substeps)
+            turning = turning & info.converged & (left_out(problem, at, after, torques) > info.tolerance)
+            at = after
+        status = torch.where(turning, int(Status.MAX_ITERATIONS), info.status)
+        return at, dataclasses.replace(info, status=status)
 
     def _with_any_balance(self, problem: StepProblem, at: State, info: StepInfo) -> tuple[State, StepInfo]:
         """Return equilibria and how they were found, after a search for any equilibrium where the first search failed.
@@ -270,7 +302,8 @@ class Static(SteppingMethod):
         return balanced & info.stable, dataclasses.replace(info, status=status)
 
     def _own_cause(self, problem: StepProblem, info: StepInfo) -> str | None:
-        return friction_as_cause(problem.model, problem.state, problem.running & ~info.converged)
+        failed = problem.running & ~info.converged
+        return friction_as_cause(problem.model, problem.state, failed) or torques_as_cause(problem, failed)
 
     def _occasion(self, state: State) -> str:
         return "static equilibrium"

@@ -251,7 +251,9 @@ class Control:
         robots, dofs out of their plane (y of all nodes, angles of edges) stay as the state has them.
     pose : (B, C, 7) poses of the model's clamps, as rigid bodies, at the end of the step: position of the mean of its
         nodes [m], and rotation from rest as a unit quaternion (w, x, y, z). It takes precedence over `clamped_q`.
-    force : (B, n) an additional force [N, N m].
+    force : (B, n) an additional force [N, N m]. A torque on an angle turns its edge about itself. Within a step it acts
+        along the edge as this was at the start, which is right to first order in dt, and `modes` leaves out how it
+        turns with the edge. `Static` repeats its search until the edge stays. `forces.PointMoment` leaves nothing out.
     values : tensors that replace constants of the model in this step, by their names in `model.places` (which
         `trainable.constants(model)` gives, too). Each has a row for each robot; for constants that are one number
         (B, 1), or () for all robots. For example {"Pressure.pressure": (B, 1)}. Tables over time cannot be set.
