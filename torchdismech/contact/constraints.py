@@ -128,6 +128,7 @@ class ConstraintSet:
         self.obstacles, self.candidates = obstacles, candidates
         self.time, self.search_distance = time, search_distance
         self._start, self._start_time = state.q, state.time
+        self._last: tuple[Tensor, Tensor, Contacts] | None = None  # q, time, and the contacts there
         robots, nodes, friction = [], [], []
         for obstacle, near in zip(obstacles, candidates.near, strict=True):
             robot, point = near.nonzero(as_tuple=True)
@@ -163,7 +164,22 @@ class ConstraintSet:
         return len(self.robot)
 
     def at(self, q: Tensor, time: Tensor, with_stiffness: bool = False) -> Contacts:
-        """Return the geometry of the contacts at q (B, n) and the times (B,); `geometric_stiffness` only on request."""
+        """Return the geometry of the contacts at q (B, n) and the times (B,); `geometric_stiffness` only on request.
+
+        An iterate is asked for several times in a row: where no gradients pass, what was found last is kept.
+        """
+        if torch.is_grad_enabled():
+            return self._found_at(q, time, with_stiffness)
+        if self._last is not None:
+            last_q, last_time, contacts = self._last
+            enough = contacts.geometric_stiffness is not None or not with_stiffness
+            if enough and torch.equal(q, last_q) and torch.equal(time, last_time):
+                return contacts
+        contacts = self._found_at(q, time, with_stiffness)
+        self._last = q.clone(), time, contacts
+        return contacts
+
+    def _found_at(self, q: Tensor, time: Tensor, with_stiffness: bool) -> Contacts:
         parts = []
         for obstacle, near in zip(self.obstacles, self.candidates.near, strict=True):
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.relative_points(q, time))

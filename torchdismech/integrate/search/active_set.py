@@ -14,7 +14,9 @@ Which contacts slide, and where to, is found by Newton's method for friction (Al
 along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
 mu p_n e with e the direction of t - k u. So for a contact that slides the gap alone is an equation, and as the slide
 turns, its friction turns, too: this acts as a spring across e. The load p_n that presses it is that of the round
-before.
+before; when t is compared with the cone, it has the length that the present load allows. The stiffness k is that of
+inertia alone, the least with which robots resist. With a larger one, k u of many contacts that slide together exceeds
+their friction, they seem to slide the other way, and rounds go to and fro.
 
 Contacts that would pull leave the active set, those that would overlap join it. A result counts only if all laws hold;
 else the complementarity problem is solved (`delassus.py`).
@@ -46,8 +48,6 @@ MULTIPLIERS = 4  # solves of an augmented system, each of which leaves some 1e-6
 SETTLED, FURTHER_ROUNDS = 1e-6, 8
 # largest share mu p_n / |t - k u| of a contact that slides: nearer to 1 its slide is no more than rounding
 ALMOST_ONE = 1 - 1e-12
-# of A's diagonal, for the stiffness k: how much a slide counts beside a load in telling sticking from sliding
-SLIDE_STIFFNESS = 1.0
 NEWTON_ROUNDS = 25  # for friction and the active set; then the complementarity problem is solved instead
 
 
@@ -182,9 +182,9 @@ class _ActiveSet:
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
         largest = largest_entry(diagonal, self.weight)
         self.stiffness = STIFFNESS * largest[constraints.robot].unsqueeze(1)  # (S, 1)
-        whole = model.unknowns.into_dofs(diagonal.t(), torch.zeros_like(equations.base))
-        own = whole[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
-        self.slide_stiffness = SLIDE_STIFFNESS * (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
+        mass = equations.gains.mass * model.mechanics.inertia.mass.expand(equations.base.shape)
+        own = mass[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
+        self.slide_stiffness = (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
@@ -217,16 +217,29 @@ class _ActiveSet:
             off_law = (
                 torch.linalg.vector_norm(load - load_by_law, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
             )
-            changes = self.constraints.any(pulls | closes | (closed & off_law))
+            exact = self._left(load - load_by_law) <= self.tolerance
+            changes = self.constraints.any(pulls | closes) | (self.constraints.any(closed & off_law) & ~exact)
             solved_now = rows & ok & ~changes & ~self.constraints.any(wrong)
             steps = torch.where(solved_now[:, None], step, steps)
             loads = torch.where(solved_now[robot].unsqueeze(1), load_by_law, loads)
-            solved, inexact = solved | solved_now, solved_now & (self._left(load - load_by_law) > self.tolerance)
+            solved, inexact = solved | solved_now, solved_now & ~exact
             further = further + inexact
             rows = rows & ok & (changes | (inexact & (further < FURTHER_ROUNDS)))
+            slid = closed & ~fixed[:, 1]
             closed = (closed & ~pulls) | (closes & rows[robot])
-            load = torch.where(closed.unsqueeze(1), load, 0.0)
+            load = torch.where(closed.unsqueeze(1), self._on_cone(load, slid), 0.0)
         return ActiveSetStep(solved, steps, loads)
+
+    def _on_cone(self, load: Tensor, slid: Tensor) -> Tensor:
+        """Return the loads (S, 3), with the friction of contacts that `slid` (S,) as large as their cones allow.
+
+        Their friction is that of the load that pressed them in the round before. If it counted as it is, a contact
+        would seem to stick as soon as the load on it grows.
+        """
+        most = (self.constraints.friction * load[:, 0]).clamp_min(0).unsqueeze(1)
+        return torch.cat(
+            [load[:, :1], torch.where(slid.unsqueeze(1), most * unit_or_zero(load[:, 1:]), load[:, 1:])], dim=1
+        )
 
     def _left(self, off: Tensor) -> Tensor:
         """Return the norm (B,) of the residual that is left where loads are changed by (S, 3)."""
@@ -261,8 +274,9 @@ class _ActiveSet:
         slips, friction, spring, across = self._slipping(closed, load, slide)
         sticks = closed & self.rubs & ~slips
         fixed = torch.stack([closed, sticks, sticks], dim=1)
-        values = stiffened(self.equations, self.at.values, self.jacobian, torch.where(fixed, self.stiffness, 0.0))
-        values = stiffened(self.equations, values, across.unsqueeze(1) @ self.jacobian[:, 1:], spring)
+        directions = torch.cat([self.jacobian, across.unsqueeze(1) @ self.jacobian[:, 1:]], dim=1)
+        stiffness = torch.cat([torch.where(fixed, self.stiffness, 0.0), spring], dim=1)
+        values = stiffened(self.equations, self.at.values, directions, stiffness)
         factor, load = self._factored(values, rows), torch.where(fixed, load, 0.0)
 
         def rubbing(slide: Tensor) -> Tensor:

@@ -22,7 +22,10 @@ __all__ = ["EXACT", "Delassus"]
 NEAR_PART = 0.1  # of the search distance: contacts that come nearer than this without loads may bear one
 MANY = 64  # contacts of a robot with friction; with more it pays to find out first which stay apart without friction
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
-EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
+EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero in active sets
+# Of the contacts' tolerance: how exactly loads have to be found at least. Contacts that almost coincide, as where rods
+# cross at nodes, make W so nearly singular that rounding leaves some hundredths.
+ENOUGH = 0.3
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 
 
@@ -161,7 +164,7 @@ class Delassus:
     @property
     def acceptable(self) -> Tensor:
         """How exactly (B,) [m] gaps and slides have to be found at least."""
-        return EXACT * self.constraints.tolerance
+        return ENOUGH * self.constraints.tolerance
 
     def matrix(self, axes: int = 3, transpose: bool = False) -> Tensor:
         """Return W (B, axes C, axes C) over the chosen contacts by slots; with `transpose` by A transposed.
