@@ -7,7 +7,9 @@ begins: at the node that holds the rod in a direction, or at the last held norma
 before the last held node for hinges, whose bending is spread over half an edge to either side. At 20 GPa
 
 - the rod must meet it: the beam is what a discrete rod converges to;
-- so do hinges on this mesh, by the choice of their stiffness (on others they do not: see studies/mesh_dependence);
+- hinges do on this mesh, by chance: its triangles are a little flatter than equilateral ones. The stiffness that the
+  paper gives them makes a sheet of equilateral triangles as stiff as the beam if it bends to a cylinder. A strip, which
+  may curl sideways, is softer and sinks 4 to 10 % further, by its width and mesh (see studies/mesh_dependence);
 - mid-edge normals must lie between it and the plate that cannot contract sideways, 1 - nu^2 = 0.75 of it: near its held
   end the strip is such a plate;
 

@@ -1,10 +1,12 @@
 """Clamped sides of shells that bend by hinges: what two held rows of nodes cost, and what the page on shells says."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
-from torchdismech import Control, Material, RobotBuilder, Static, meshes
+from torchdismech import Control, Material, RobotBuilder, Static, forces, meshes
 
 YOUNGS, THICKNESS, WIDTH = 1e9, 1e-3, 0.4
 
@@ -53,3 +55,28 @@ def test_two_rows_inside_are_an_edge_and_a_half_too_many():
 def test_the_limit_is_not_theory():
     """Have hinges on halved squares bend a fifth too far, which no clamp mends."""
     assert deflection(40, True) == pytest.approx(1.19, abs=0.01)  # 1.192; mid-edge normals .96, as it cannot contract
+
+
+@pytest.mark.parametrize(
+    ("height", "within"),
+    [(0.8333, (0.99, 1.01)), (math.sqrt(3) / 2, (1.05, 1.07)), (0.9167, (1.14, 1.17))],
+    ids=["flatter", "equilateral", "higher"],
+)
+def test_strips_of_triangles_sag_by_their_height(height, within):
+    """Meet a beam with the flat triangles of `examples/cantilever` by chance, and miss it with equilateral ones.
+
+    A sheet of equilateral triangles bends to a cylinder as a beam does; a strip may curl sideways, and is softer.
+    """
+    edge, length, gravity, density = 4e-3, 0.1, 9.81, 1200.0
+    mesh = meshes.rectangle(length, 6 * height * edge * (1 - 1e-6), edge)
+    x = mesh.nodes[:, 0]
+    builder = RobotBuilder()
+    builder.add_shell(mesh.nodes, mesh.triangles, THICKNESS, Material(2e10, density), "hinge", membrane="springs")
+    builder.clamp(nodes=np.flatnonzero(x < 1.01 * edge).tolist())
+    builder.add_force(forces.Gravity((0.0, 0.0, -gravity)))
+    model = builder.finalize(compile=False)
+    after, _ = Static(force_tolerance=1e-10).step(model, model.initial_state(), throw=True)
+    free = length - 0.5 * edge  # it bends from half an edge before the last node that is held
+    beam = density * gravity * THICKNESS * free**4 / (8 * 2e10 * THICKNESS**3 / 12)
+    ratio = -after.positions[0, x > length - 1e-9, 2].mean().item() / beam
+    assert within[0] < ratio < within[1]
