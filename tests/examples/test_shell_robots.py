@@ -17,7 +17,7 @@ from torchdismech.io.scene import load_scene
 SWIMMERS = {"manta_ray": manta_ray, "jellyfish": jellyfish}
 
 
-@pytest.mark.parametrize("name", ["plate_10.obj", "plate_20.obj", "ray.obj", "parachute.txt", "jellyfish.txt"])
+@pytest.mark.parametrize("name", ["plate_13.obj", "plate_26.obj", "ray.obj", "parachute.txt", "jellyfish.txt"])
 def test_geometry_is_what_the_script_writes(name, tmp_path):
     """Find the committed files to be what the generators make today."""
     for example in (plate, manta_ray, parachute, jellyfish):
@@ -43,21 +43,20 @@ def test_plate_sags_as_plate_theory_says(scene, bending):
     theory = plate.THEORY[scene]
     # the thinnest sags by 1.5 % of its thickness, and stretching adds about the square of that: measured 4e-4
     assert np.ptp(fine) < 1e-3 * theory
-    # measured 3.4 % (clamped) and 0.6 %; a clamped plate has the larger slopes for the mesh to follow
+    # measured 2 % (clamped) and 0.4 %; a clamped plate has the larger slopes for the mesh to follow
     assert abs(fine.mean() / theory - 1) < 0.05
-    # what is left in the limit: 0.1 % by normals; 0.7 % by hinges, as the halved triangles at the sides are not
-    # equilateral, and hinges are a plate on equilateral meshes only
+    # what is left in the limit: 0.1 %; 0.7 % by hinges if triangles of the two meshes differ by 4 % in their height
     limit = fine + (fine - coarse) / 3
-    assert abs(limit.mean() / theory - 1) < (0.01 if bending == "hinge" else 0.003)
+    assert abs(limit.mean() / theory - 1) < 0.003
 
 
 def test_plate_on_a_random_mesh(tmp_path):
     """Give the same deflection on an unstructured mesh as on a regular one."""
-    mesh = meshes.rectangle(plate.SIDE, plate.SIDE, plate.SIDE / 10, pattern="random", seed=1)
+    mesh = meshes.rectangle(plate.SIDE, plate.SIDE, plate.SIDE / 13, pattern="random", seed=1)
     write_mesh(tmp_path / "random.obj", mesh.nodes, mesh.triangles)
-    runs = [plate.sagged("supported.toml", "midedge", m) for m in (tmp_path / "random.obj", "plate_10.obj")]
+    runs = [plate.sagged("supported.toml", "midedge", m) for m in (tmp_path / "random.obj", "plate_13.obj")]
     random, regular = (plate.coefficients(r, "supported.toml", "midedge").mean() for r in runs)
-    # both are 2.5 % above theory at this spacing; their difference is a small part of that: measured 0.1 %
+    # both are 1.5 % above theory at this spacing; their difference is a small part of that: measured 0.1 %
     assert random == pytest.approx(regular, rel=0.005)
 
 
