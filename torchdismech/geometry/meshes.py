@@ -52,10 +52,11 @@ def rectangle(
     ----------
     length, width : sides along x and y [m].
     spacing : wanted length of edges [m]; the real ones differ so that the sides are met exactly.
-    pattern : "equilateral": rows of nearly equilateral triangles along x, halves of them at the ends of the rows;
-        "right": squares, all halved along the same diagonal; "cross": squares, halved along alternating diagonals;
-        "random": unstructured, evenly spaced on the sides; "rotated": equilateral triangles turned by `angle`, fitted
-        to evenly spaced nodes on the sides.
+    pattern : "equilateral": rows of nearly equilateral triangles along x, halves of them at the ends of the rows. Rows
+        are as high as a whole number of them needs, so triangles may be flatter or higher, which matters to hinges
+        (docs/shells.md); "right": squares, all halved along the same diagonal; "cross": squares, halved along
+        alternating diagonals; "random": unstructured, evenly spaced on the sides; "rotated": equilateral triangles
+        turned by `angle`, fitted to evenly spaced nodes on the sides.
     seed : of the random numbers; pattern "random" only.
     angle : [rad] of the rows to the x axis; pattern "rotated" only.
 
