@@ -118,10 +118,19 @@ def test_clamps_with_a_direction_begin_as_they_were(load, tmp_path):
     assert float(state.held_tangents[0, 0, 2]) == pytest.approx(-math.sin(0.2), rel=1e-9)
     with pytest.raises(InputError, match=r"initial.frame: clamps turned in that run"):
         load(begins + "frame = 0\n").build()
-    with pytest.raises(
-        InputError, match=r"is clamped and does not begin where it is as built, from where \[\[move\]\]"
-    ):
+    with pytest.raises(InputError, match=r"where it is as built, from where \[\[move\]\] moves it: .*actuation.python"):
         load(begins + turning).build()
+    (tmp_path / "act.py").write_text(
+        "import math\n\n\n"
+        "def act(time, model, control):\n"
+        "    half = 0.1 + 0.1 * time\n"
+        "    pose = model.rest_poses.repeat(len(time), 1, 1)\n"
+        "    pose[:, 0, 3], pose[:, 0, 5] = half.cos(), half.sin()\n"
+        "    return control.replace(pose=pose)\n"
+    )
+    setup = load(begins + '[actuation]\npython = "act.py:act"\n').build(allow_code=True)
+    state, _ = setup.integrator.step(setup.model, setup.state, setup.schedule(setup.state.time + 0.1, setup.model))
+    assert float(state.held_tangents[0, 0, 2]) == pytest.approx(-math.sin(0.22), rel=1e-9)
 
 
 def test_clamps_with_a_direction_are_let_go(load, tmp_path):

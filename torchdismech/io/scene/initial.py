@@ -265,6 +265,6 @@ def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:
         what = f"node {dof // 3}" if dof < 3 * model.body.n_nodes else "an edge"
         problem = (
             f"{what} of robot {robot} is clamped and does not begin where it is as built, from where [[move]] moves "
-            "it: remove [[move]], or begin elsewhere"
+            "it: begin elsewhere, or move it from there by actuation.python, with a pose or clamped_q of its Control"
         )
         raise SceneError(scene.path, KEY, problem)
