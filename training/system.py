@@ -147,11 +147,10 @@ class System(nn.Module, ABC):
     def buffers_by_name(self) -> dict[str, Tensor]:
         """Return the persistent buffers of the learned modules by their names in checkpoints.
 
-        Buffers of a robot, and of its body, which learned forces share, are left out: they follow from the config.
+        Buffers of a robot are left out: they follow from the config.
         """
-        parts: list[nn.Module] = [robot.body for robot in _robots(self)]
-        parts += [robot for module in self.learned_modules().values() for robot in _robots(module)]
-        of_robots = {id(buffer) for part in parts for buffer in part.buffers()}
+        robots = [robot for module in self.learned_modules().values() for robot in _robots(module)]
+        of_robots = {id(buffer) for robot in robots for buffer in robot.buffers()}
         return {name: buffer for name, buffer in self._learned_buffers().items() if id(buffer) not in of_robots}
 
     def _learned_buffers(self) -> dict[str, Tensor]:
@@ -174,7 +173,8 @@ class System(nn.Module, ABC):
             older = ", or was written by an earlier version, without buffers" if missing[0] in buffers else ""
             raise InputError(f"{folder}: its checkpoint has no {missing[0]!r}: it belongs to another config{older}")
         # earlier versions wrote buffers of the robot, too: they are known, and not read
-        known, beside = parameters.keys() | self._learned_buffers().keys(), ("optimizer/", "random/", "starts.")
+        known = parameters.keys() | self._learned_buffers().keys()
+        beside = ("optimizer/", "random/", "starts.", *(f"buffer/{of}.body." for of in self.learned_modules()))
         unknown = [name for name in tensors if name not in known and not name.startswith(beside)]
         if unknown:
             raise InputError(f"{folder}: its checkpoint has {unknown[0]!r:.80}, too: it belongs to another config")

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, Material, forces, straight, trainable
+from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, straight, trainable
+from torchdismech.contact import Penalty, SelfContact
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
 from torchdismech.values import evaluated, originals_in_place
@@ -26,6 +27,18 @@ class Interrupted(Force):
         """Return zeros, once something has happened."""
         self.happens[0]()
         return torch.zeros_like(state.q)
+
+
+class Learned(Force):
+    """A force with a weight that is learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones((), dtype=torch.float64))
+
+    def forward(self, state, control):
+        """Return a drag on each dof."""
+        return -self.weight * state.velocity
 
 
 def nothing():
@@ -103,3 +116,36 @@ def test_trained_modules_are_of_their_own_kind_while_values_stand_in_them():
             assert type(energy) is kind and "parametrizations" in energy._modules
         assert type(energy) is kind.__mro__[1] and "parametrizations" not in energy._modules
     assert type(energy) is kind and "parametrizations" in energy._modules
+
+
+def test_what_a_force_has_learned_goes_into_other_robots():
+    """Save a learned force alone: a robot with other nodes keeps its masses, and no robot is needed to load it."""
+    learned = Learned()
+    for nodes, density, force in ((4, 1100.0, learned), (7, 2200.0, Learned())):
+        builder = RobotBuilder()
+        builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), nodes), Circle(5e-3), Material(1e6, density))
+        builder.add_force(force)
+        builder.add_contact(SelfContact(Penalty(10.0, 1e-3)))
+        model = builder.finalize()
+        assert not [name for name in model.state_dict() if ".body." in name]
+    with torch.no_grad():
+        learned.weight += 1.0
+    saved, mass = learned.state_dict(), model.body.mass.clone()
+    assert list(saved) == ["weight"]
+    for loaded in (model.forces[0], Learned()):
+        loaded.load_state_dict(saved)
+        assert loaded.weight.item() == 2.0
+    assert torch.equal(model.body.mass, mass)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_numbers_that_earlier_versions_saved_are_loaded(assign):
+    """Load a model's numbers with those of its body under each force, too, where a factor of its masses is trained."""
+    model, twin = rods()[0], rods()[0]
+    factors = [trainable.scaled(each, ["mass"]).log_factor for each in (model, twin)]
+    factors[0].data += 0.1
+    numbers = model.state_dict()
+    again = {f"forces.0.{name}": 2 * tensor for name, tensor in numbers.items() if name.startswith("body.")}
+    twin.load_state_dict(numbers | again, assign=assign)
+    assert torch.equal(twin.body.mass, model.body.mass)
+    assert twin.forces[0].body is twin.body and list(twin.state_dict()) == list(numbers)

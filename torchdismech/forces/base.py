@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError, real_number, refuse_trained, truth
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
-from torchdismech.robot.body import Body
+from torchdismech.robot.body import Body, OnBody
 from torchdismech.robot.state import Control, State
 from torchdismech.values import numbers, refuse_no_robots
 
@@ -39,7 +39,7 @@ TIME_ROUNDING = {torch.float64: 1e-9, torch.float32: 3e-5}
 MAX_TIME_TOLERANCE = {torch.float64: 1e-3, torch.float32: 0.1}
 
 
-class Force(nn.Module):
+class Force(OnBody):
     """An external force F(state, control).
 
     A subclass has to define `forward` only. Its derivatives then come from autograd, and the force is implicit in every
@@ -85,7 +85,6 @@ class Force(nn.Module):
     by_stencils = False
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
-    body: Body
     dependence: Dependence | PairDependence | None  # for forces whose derivatives come from autograd, else None
 
     def __init__(self, explicit: bool = False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torchdismech.geometry.surface import Surface
 from torchdismech.geometry.topology import Held, Rod, Springs
 from torchdismech.rows import total
 
-__all__ = ["Body", "Clamp", "PartNames", "Sections", "concatenated_sizes"]
+__all__ = ["Body", "Clamp", "OnBody", "PartNames", "Sections", "concatenated_sizes"]
 
 
 @dataclass(frozen=True)
@@ -361,6 +362,35 @@ class Body(nn.Module):
         """Return the mean rest length () of all edges [m]."""
         lengths = torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()])
         return total(lengths) / lengths.numel()  # takes half the time of `mean`
+
+
+class OnBody(nn.Module):
+    """A module that acts on a robot: what is saved of it, and loaded into it, are its own numbers.
+
+    Those of the robot are the model's to save. So what one robot has learned goes into a module that belongs to another
+    robot, or to none yet.
+    """
+
+    body: Body
+
+    def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Return the module's own numbers, as `nn.Module.state_dict` does, without those of the robot."""
+        numbers = super().state_dict(*args, prefix=prefix, **kwargs)
+        for name in _starting(numbers, f"{prefix}body."):
+            del numbers[name]
+        return numbers
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Load the module's own numbers; the robot keeps its own, also where earlier versions saved those, too."""
+        for name in _starting(state_dict, f"{prefix}body."):
+            del state_dict[name]
+        if hasattr(self, "body"):
+            state_dict |= self.body.state_dict(prefix=f"{prefix}body.", keep_vars=True)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _starting(names: Iterable[str], beginning: str) -> list[str]:
+    return [name for name in names if name.startswith(beginning)]
 
 
 def concatenated_sizes(*parts: Tensor) -> Tensor:

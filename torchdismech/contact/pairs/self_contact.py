@@ -34,7 +34,7 @@ from torchdismech.errors import InputError, name_in_files, real_number, truth, w
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
-from torchdismech.robot.body import Body, concatenated_sizes
+from torchdismech.robot.body import Body, OnBody, concatenated_sizes
 from torchdismech.solve.linear.base import IndexMap
 
 __all__ = ["SelfContact", "SelfContacts"]
@@ -69,7 +69,7 @@ class Summary(NamedTuple):
     on_dofs: Tensor
 
 
-class SelfContact(nn.Module):
+class SelfContact(OnBody):
     """Contact between the parts of a robot.
 
     Every rod edge and every side of a triangle may touch every other, and every node every triangle, except those that
