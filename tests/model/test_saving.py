@@ -136,6 +136,9 @@ def test_what_a_force_has_learned_goes_into_other_robots():
         loaded.load_state_dict(saved)
         assert loaded.weight.item() == 2.0
     assert torch.equal(model.body.mass, mass)
+    trainable.scaled(model, ["mass"])
+    assert [name for name, _ in model.forces[0].named_parameters("of")] == ["of.weight"]
+    assert sum(p.requires_grad for p in model.parameters()) == 2
 
 
 @pytest.mark.parametrize("assign", [False, True])

@@ -85,6 +85,21 @@ def test_checkpoints_of_several_forces_hold_no_robot(folder):
     system.take(tensors | {"buffer/first.body.mass": system.model.body.mass}, folder)  # as earlier versions wrote
 
 
+def test_a_mass_is_trained_beside_a_learned_force(folder):
+    """Fit masses, then a force that shares the robot's body: a stage that trains the force leaves the masses alone."""
+    terms = {"drag": {"kind": "force", "network": "DragLaw", "options": {"hidden": [2]}}}
+    stages = [
+        {"name": group, "train": [group], "iterations": 1, "horizon": [2], "batch": 2}
+        for group in ("constants", "learned")
+    ]
+    constants = {"mass": {"tensors": ["mass"]}}
+    fit(Config.model_validate(tables(folder, terms=terms, constants=constants, stages=stages)), folder / "run")
+    before, after = (checkpoint.load(folder / "run", name)[0] for name in ("after-constants", "last"))
+    assert not [name for name in after if name.startswith("learned.") and "mass" in name]
+    assert float(before["constants.mass.log_factor"]) != 0
+    assert torch.equal(before["constants.mass.log_factor"], after["constants.mass.log_factor"])
+
+
 @pytest.mark.parametrize(
     ("network", "message"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -365,13 +365,22 @@ class Body(nn.Module):
 
 
 class OnBody(nn.Module):
-    """A module that acts on a robot: what is saved of it, and loaded into it, are its own numbers.
+    """A module that acts on a robot: its parameters, and what is saved of it and loaded into it, are its own.
 
-    Those of the robot are the model's to save. So what one robot has learned goes into a module that belongs to another
-    robot, or to none yet.
+    Those of the robot are the model's to train and to save. So what one robot has learned goes into a module that
+    belongs to another robot, or to none yet.
     """
 
     body: Body
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the module's own parameters, as `nn.Module.named_parameters` does, without those of the robot."""
+        of_robot = f"{prefix}.body." if prefix else "body."
+        for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
+            if not name.startswith(of_robot):
+                yield name, parameter
 
     def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the module's own numbers, as `nn.Module.state_dict` does, without those of the robot."""

@@ -119,7 +119,7 @@ class PhysicsSystem(System):
     def group(self, name: str) -> dict[str, nn.Parameter]:
         """Return the parameters of a group by name."""
         if name == "learned":
-            return dict(self.learned.named_parameters())
+            return {f"{n}.{key}": p for n, term in self.learned.items() for key, p in term.named_parameters()}
         return {f"{n}.{key}": p for n, t in self.entries.items() for key, p in t.change.named_parameters()}
 
     def learned_modules(self) -> dict[str, nn.Module]:
