@@ -59,7 +59,7 @@ def test_what_nothing_determines_is_told_with_its_direction():
     matrix = 1e4 * torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=torch.float64)
     found = _certainty(numbers(0.0, 0.0), independent(matrix), 1e-3)
     (sentence,) = found.warnings()
-    assert "do not determine" in sentence
+    assert "do not determine" in sentence and "one that has no prior a mean and a spread" in sentence
     direction = found.undetermined[0] * found.undetermined[0, 0].sign()
     assert torch.allclose(direction, torch.full((2,), 0.5**0.5, dtype=torch.float64))
     assert max(found.spreads) > 10  # nothing holds the sum

@@ -97,7 +97,8 @@ class Certainty:
             more = ", ..." if len(parts) > 8 else ""
             found.append(
                 f"warning: the recordings do not determine {together}{more} (in logarithms, or units of shifts): they "
-                "say less about it than was known before; leave a constant out, or give it a prior (mean, spread)"
+                "say less about it than was known before, so priors decide: leave a constant out, or give one that has "
+                "no prior a mean and a spread"
             )
         if len(self.undetermined) > MOST_DIRECTIONS:
             count = len(self.undetermined) - MOST_DIRECTIONS
