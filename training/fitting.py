@@ -19,7 +19,7 @@ from training.optimization.certainty import Certainty, certainty_of
 from training.optimization.loop import Trainer
 from training.optimization.validation import Validated
 from training.reports.board import Board
-from training.reports.metrics import Errors, baselines, beside_references
+from training.reports.metrics import Errors, baselines, beside_references, judged
 from training.reports.warnings_after import warnings_after
 from training.reports.warnings_before import warnings_before
 from training.robots.systems import build
@@ -122,7 +122,7 @@ def _report_on_all_stages(
 ) -> list[str]:
     """Print and write the results of a finished fit, with error bars where there are some; return its warnings."""
     config, progress, total = trainer.config, trainer.progress, trainer.progress.total
-    warnings = warnings_after(config, progress, validated, references, trainer.held_out)
+    warnings = warnings_after(config, progress, validated, references, judged(trainer.system, trainer.held_out))
     print(*warnings, sep="\n", end="\n" * bool(warnings))
     board.text("doubts", "\n".join(warnings) or "none", total)
     board.constants("final/physics", trainer.system.values(), total)

@@ -59,8 +59,8 @@ def window_losses(prediction: Prediction, window: Window, system: System, scale:
 
 
 def counted(window: Window, system: System) -> Tensor:
-    """Return which markers (B, T, M) count in the predicted frames of windows: those seen after the `warm_up`."""
-    valid = window.valid[:, system.given :].clone()
+    """Return which markers (B, T, M) count in the predicted frames of windows, of those seen after the `warm_up`."""
+    valid = system.counted(window.valid[:, system.given :]).clone()
     valid[:, : system.warm_up] = False
     return valid
 

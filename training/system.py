@@ -63,6 +63,7 @@ class System(nn.Module, ABC):
     anywhere : whether windows may begin anywhere in a recording, not only at its first frame.
     warm_up : number of frames after the given ones that do not count in the loss.
     gripped : markers whose motion is read in the predicted frames, too; noise on starts leaves them alone.
+    judged : markers that count in the loss and in errors, from `[loss]` of the config; None: all.
     start_size : how many numbers S are fitted of the start of each recording, in standard deviations of their priors;
         a prediction gets them as `Window.start`.
     start_frames, start_rounds : `frames` and `rounds` of `training.config.scene.Start`.
@@ -76,6 +77,7 @@ class System(nn.Module, ABC):
     anywhere: bool = True
     warm_up: int = 0
     gripped: list[int] = []
+    judged: list[int] | None = None
     start_size: int = 0
     start_frames: int = 0
     start_rounds: int = 0
@@ -115,6 +117,14 @@ class System(nn.Module, ABC):
         for part, training in modes:
             part.training = training
         return self
+
+    def counted(self, valid: Tensor) -> Tensor:
+        """Return which of the markers that were seen, (..., M) bool, count in the loss and in errors."""
+        if self.judged is None:
+            return valid
+        judged = torch.zeros(valid.shape[-1], dtype=torch.bool, device=valid.device)
+        judged[self.judged] = True
+        return valid & judged
 
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return what predictions have to know of the motion before a window, for all frames: (K, T, ...) by name.

@@ -5,8 +5,12 @@ import dataclasses
 import pytest
 import torch
 
+from tests.training.beams import system_of, window_of
 from tests.training.swinging import recordings
-from training.reports.metrics import Errors
+from torchdismech import InputError
+from training.data import read
+from training.loss import window_losses
+from training.reports.metrics import Errors, baselines
 from training.robots.references import reference_predictions
 
 
@@ -64,3 +68,21 @@ def test_predictions_that_are_not_finite_make_the_mean_infinite(value):
     assert errors.curve.isinf().nonzero().flatten().tolist() == [30]
     whole.valid[1, 32, 2] = False  # two frames are given
     assert Errors.of(predicted, whole).mean == pytest.approx(0.01)
+
+
+def test_markers_that_do_not_count_are_in_no_loss_and_no_error(folder):
+    """Move a marker that does not count, far from where it was predicted: loss and errors stay; others change them."""
+    system = system_of(folder, loss={"markers": [0, 2]})
+    beams, window = read(folder / "beam.npz", "train"), window_of(folder)
+    prediction, found = system.predict(window), []
+    for moved, shift in ((0, 0.0), (1, 1.0), (2, 1.0)):
+        of_window, whole = window.positions.clone(), beams.positions.clone()
+        of_window[:, system.given :, moved] += shift
+        whole[:, system.given :, moved] += shift
+        losses = window_losses(prediction, window.replace(positions=of_window), system, 1e-3, 100)
+        assert losses.count.tolist() == [3.0 * 2 * (window.frames - system.given)] * len(losses.count)
+        errors = baselines(dataclasses.replace(beams, positions=whole), system)["stay"]
+        found.append((losses.loss.sum().item(), errors.mean))
+    assert found[0] == found[1] and found[2][0] > found[0][0] and found[2][1] > found[0][1]
+    with pytest.raises(InputError, match=r"loss.markers: the recordings have \d+ markers, counted from 0; got 99"):
+        system_of(folder, loss={"markers": [99]})

@@ -20,9 +20,12 @@ class Loss(Table):
     ----------
     scale : distance at which the loss turns from quadratic to linear [m]: about the noise of the markers. It also sets
         how much measurements weigh against priors.
+    markers : indices of the markers that count in the loss and in errors; by default all do. Predictions may still
+        start from the others.
     """
 
     scale: float = Field(1e-3, gt=1e-9, le=1e3)
+    markers: list[Annotated[int, Field(ge=0, lt=2**31)]] | None = Field(None, min_length=1)
 
 
 class Noise(Table):

@@ -177,7 +177,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     share = len(trainer.trained_on) / looked_at  # recordings for each one that is looked at, as if all were alike
     prior = prior_of(numbers, 1 / share, at.residual)
     evidence = evidence_of(at.residual, at.measured, at.jacobian, trainer.config.loss.scale, prior, at.starts)
-    everything = 3 * int(trainer.trained_on.valid[:, system.given + system.warm_up :].sum())
+    everything = 3 * int(system.counted(trainer.trained_on.valid[:, system.given + system.warm_up :]).sum())
     sampling = _sampling_deviation(share, int(at.measured.sum()), everything)
     return replace(_certainty(numbers, evidence, noise, share, sampling), reason=_reason_beside(trainer.progress))
 

@@ -75,7 +75,8 @@ class Trainer:
         self.parameters = system.parameters_by_name() | self._parameters_of_starts()
         refuse_unfitting(config, system, trained_on, processes)
         self._history = system.history(trained_on)
-        self._measured_count = int(coordinates(trained_on.valid[:, system.given + system.warm_up :]).sum())
+        counted = system.counted(trained_on.valid[:, system.given + system.warm_up :])
+        self._measured_count = int(coordinates(counted).sum())
         self._file_digests = fingerprints(config)
         self._recording_digests = {**trained_on.digests(), **held_out.digests()}
         self._validates_first = True  # `_run` begins with a checkpoint and a look at the held-out recordings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from training.data import Recordings
 from training.system import System
 
-__all__ = ["HORIZONS", "Errors", "baselines", "beside_references", "in_words", "skipped_frames"]
+__all__ = ["HORIZONS", "Errors", "baselines", "beside_references", "in_words", "judged", "skipped_frames"]
 
 REFERENCES = {  # baselines in words, by name
     "stay": "markers that stay where they were first",
@@ -100,7 +100,7 @@ def baselines(recordings: Recordings, system: System, measured: Recordings | Non
     measured : recordings that they are compared with, if not those they start from.
     """
     references, skipped = system.references(recordings), skipped_frames(system, recordings)
-    against = measured or recordings
+    against = judged(system, measured or recordings)
     return {name: Errors.of(predicted, against, skipped=skipped) for name, predicted in references.items()}
 
 
@@ -113,6 +113,11 @@ def beside_references(errors: Errors, references: Mapping[str, Errors]) -> str:
 def in_words(name: str) -> str:
     """Return a baseline in words, for messages."""
     return REFERENCES.get(name, f"the reference {name!r}")
+
+
+def judged(system: System, recordings: Recordings) -> Recordings:
+    """Return recordings in which only the markers that count were seen, to compare predictions with."""
+    return replace(recordings, valid=system.counted(recordings.valid))
 
 
 def skipped_frames(system: System, recordings: Recordings) -> int:

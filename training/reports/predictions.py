@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchdismech.system.processes import ALONE, Processes
 from training.data import Recordings
-from training.reports.metrics import Errors, skipped_frames
+from training.reports.metrics import Errors, judged, skipped_frames
 from training.system import System, predicted, whole_windows
 
 __all__ = ["OpenLoop", "errors_of", "predict_all"]
@@ -74,4 +74,4 @@ def errors_of(
 ) -> Errors:
     """Return the errors of predictions of recordings, against the `measured` ones if those are others."""
     skipped = skipped_frames(system, recordings)
-    return Errors.of(predicted.positions, measured or recordings, predicted.good, skipped)
+    return Errors.of(predicted.positions, judged(system, measured or recordings), predicted.good, skipped)

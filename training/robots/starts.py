@@ -45,7 +45,7 @@ def fitted_starts(
     """
     frames = min(system.start_frames + system.given, recordings.frames)
     window = whole_windows(system, recordings, rows, frames)
-    valid = window.valid[:, system.given :]
+    valid = system.counted(window.valid[:, system.given :])
     found = start.detach().clone().requires_grad_()
     optimizer = torch.optim.Adam([found], lr=RATE)
     with torch.enable_grad():

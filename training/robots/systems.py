@@ -36,7 +36,18 @@ def build(
         raise InputError(f"the config runs code from {config.code[0]}: pass --allow-code to let it")
     with naming_terms(config):
         system = _made(config, recordings, allow_code)
+    if config.loss.markers is not None:
+        system.judged = _judged(config.loss.markers, recordings)
     return system.double().to(device).eval()
+
+
+def _judged(markers: list[int], recordings: Recordings) -> list[int]:
+    """Return the markers that count; refuse those that recordings do not have."""
+    there = recordings.positions.shape[2]
+    wrong = [k for k in markers if k >= there]
+    if wrong:
+        raise InputError(f"loss.markers: the recordings have {there} markers, counted from 0; got {wrong[0]}")
+    return markers
 
 
 def _made(config: Config, recordings: Recordings, allow_code: bool) -> System:
