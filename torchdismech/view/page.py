@@ -17,7 +17,7 @@ from torchdismech.view.arrows import COLOUR
 from torchdismech.view.colours import QUANTITIES
 from torchdismech.view.gltf import still_glb
 from torchdismech.view.raster import Camera
-from torchdismech.view.scenery import Scenery, Shown, chosen_robots
+from torchdismech.view.scenery import Placed, Scenery, Shown, chosen_robots
 
 if TYPE_CHECKING:
     from viser import ViserServer
@@ -178,24 +178,33 @@ class Live:
         self._server, self._recorder = _server(host, port), Recorder()
         self._time = self._server.gui.add_markdown("")
         self._stage: _Stage | None = None
+        self._first: Frame | None = None
         self.address = f"http://{self._server.get_host()}:{self._server.get_port()}"
 
     def start(self, rows: int, rod_edges: np.ndarray, triangles: np.ndarray, appearance: Appearance) -> None:
         """Begin with `rows` frames to come, their topology, and the appearance of robots and obstacles."""
-        self._about = (rod_edges, triangles, appearance)
+        self._about, self._first = (rod_edges, triangles, appearance), None
         self._recorder.start(rows, *self._about)
 
     def append(self, frame: Frame) -> None:
         """Show a frame and keep it."""
         frame = frame.cpu()
         self._recorder.append(frame)
-        alone = Recorder()
-        alone.start(1, *self._about)
-        alone.append(frame)
-        scenery = self._wanted.scenery(alone.trajectory())
-        self._stage = _Stage(self._server, scenery) if self._stage is None else self._stage
-        self._stage.show(scenery.shown(0))
-        self._time.content = f"time {float(scenery.times[0]):.4g} s, step {frame.step}"
+        recent = Recorder()
+        recent.start(2, *self._about)
+        if self._first is not None:  # which stretch is measured against
+            recent.append(self._first)
+        recent.append(frame)
+        scenery = self._wanted.scenery(recent.trajectory())
+        if self._stage is None:
+            self._stage = _Stage(self._server, scenery)
+        elif self._first is None:  # of another run
+            self._stage.set(scenery)
+        else:
+            self._stage.follow(scenery)
+        self._first = frame if self._first is None else self._first
+        self._stage.show(scenery.shown(len(scenery) - 1))
+        self._time.content = f"time {float(scenery.times[-1]):.4g} s, step {frame.step}"
 
     def close(self) -> None:
         """Do nothing: the page stays."""
@@ -226,18 +235,7 @@ class _Stage:
         for mesh in (*self._obstacles, *([] if self._arrows is None else [self._arrows])):
             mesh.remove()
         self._scenery, self._arrows = scenery, None
-        self._obstacles = [
-            self._server.scene.add_mesh_simple(
-                f"/obstacles/{k}",
-                placed.surface.vertices,
-                placed.surface.faces,
-                color=placed.surface.colours[0],
-                opacity=0.6,
-                side="double",
-                position=tuple(placed.offset.tolist()),
-            )
-            for k, placed in enumerate(scenery.obstacles)
-        ]
+        self._obstacles = [self._added(k, placed) for k, placed in enumerate(scenery.obstacles)]
         camera = Camera.finding(scenery.low, scenery.high, AZIMUTH, ELEVATION, 4, 3, FIELD)
         middle = 0.5 * (scenery.low + scenery.high)
         first = self._server.initial_camera
@@ -245,6 +243,26 @@ class _Stage:
         first.near, first.far = (x * float(np.linalg.norm(camera.eye - middle)) for x in (1e-3, 1e3))
         for client in self._server.get_clients().values():
             client.camera.position, client.camera.look_at = first.position, first.look_at
+
+    def follow(self, scenery: Scenery) -> None:
+        """Take another scenery of the same robots and obstacles, and leave the camera where it is."""
+        before, self._scenery = self._scenery, scenery
+        for k, (old, new) in enumerate(zip(before.obstacles, scenery.obstacles, strict=True)):
+            if not np.array_equal(old.surface.vertices, new.surface.vertices):  # a floor, below all that robots reach
+                self._obstacles[k] = self._added(k, new)
+
+    def _added(self, number: int, placed: Placed) -> Any:
+        """Return the mesh of an obstacle in the page; one that has this number already is replaced."""
+        surface = placed.surface
+        return self._server.scene.add_mesh_simple(
+            f"/obstacles/{number}",
+            surface.vertices,
+            surface.faces,
+            color=surface.colours[0],
+            opacity=0.6,
+            side="double",
+            position=tuple(placed.offset.tolist()),
+        )
 
     def show(self, shown: Shown) -> None:
         """Show a frame."""
@@ -259,9 +277,8 @@ class _Stage:
                 faces = self._scenery.arrows.faces
                 self._arrows = self._server.scene.add_mesh_simple("/contact", shown.arrows[0], faces, color=COLOUR)
             for mesh, placed in zip(self._obstacles, self._scenery.obstacles, strict=True):
-                if placed.surface.moves:
-                    shift = placed.surface.displacements(np.array([shown.time]))[0]
-                    mesh.position = tuple((placed.offset + shift).tolist())
+                shift = placed.surface.displacements(np.array([shown.time]))[0]
+                mesh.position = tuple((placed.offset + shift).tolist())
 
 
 def _server(host: str, port: int) -> ViserServer:
