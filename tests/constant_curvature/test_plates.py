@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from torchdismech.constant_curvature import plates
 from torchdismech.constant_curvature.plates import EDGE, deepest
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Sphere
 
@@ -146,3 +147,13 @@ def test_a_plate_on_a_capsule_touches_along_its_axis(degrees):
     measured = torch.stack([(found(middle + h * e) - found(middle - h * e)) / (2 * h) for e in unit], -1)
     # all is linear here; the search leaves the point where 1e-10 of the radius would be gained, a ten thousandth of h
     assert (exact - measured).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_search_ends_where_rounding_hides_what_a_step_does(monkeypatch, name):
+    """Find the deepest points of plates a quarter of a metre away in few steps, also where a step gains nothing."""
+    middle, axes = random_plates(200)
+    seen, derivatives = [], plates._derivatives
+    monkeypatch.setattr(plates, "_derivatives", lambda *args: seen.append(1) or derivatives(*args))
+    deepest(SHAPES[name], 1.5 * middle, axes, RADIUS)
+    assert len(seen) < 30

@@ -24,7 +24,7 @@ __all__ = ["Deepest", "deepest"]
 
 ITERATIONS = 50
 CLOSE = 1e-10  # the search ends where the next step would move the point by less than this part of the radius
-ROUNDING = 1e-15  # a step is accepted if it makes the distance larger by no more than this part of the radius
+ROUNDING = 1e-15  # a step is accepted if it makes the distance larger by no more than this part of the lengths in it
 FLAT = 1e-7  # tilt, or curvature times radius, below which the distance counts as constant across the plate
 ON_RIM = 1e-9  # part of the squared radius by which a point on the rim may be inside of it
 EDGE = 2e-4  # distance [m] at which a plate touches obstacles with edges; plates that lie flat rock by less
@@ -85,6 +85,7 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
     if isinstance(shape, HalfSpace):  # the slope is the same everywhere, so this is the minimum
         return coordinates
     distance, slope, bend = _derivatives(shape, middle, axes, coordinates)
+    rounding = ROUNDING * (radius + distance.abs() + torch.linalg.vector_norm(middle, dim=-1))
     share = torch.ones_like(distance)
     for _ in range(ITERATIONS):
         turn, step = _step(coordinates, *_reduced_function(distance + shape.sharpest, slope, bend, radius), radius)
@@ -92,7 +93,7 @@ def _search(shape: Shape, middle: Tensor, axes: Tensor, radius: Tensor) -> Tenso
             break
         trial = _moved(_turned(coordinates, share * turn), share[..., None] * step, radius)
         trial_distance, trial_slope, trial_bend = _derivatives(shape, middle, axes, trial)
-        better = trial_distance <= distance + ROUNDING * radius  # the last steps change the distance by rounding only
+        better = trial_distance <= distance + rounding  # the last steps change the distance by rounding only
         coordinates = torch.where(better[..., None], trial, coordinates)
         slope = torch.where(better[..., None], trial_slope, slope)
         bend = torch.where(better[..., None, None], trial_bend, bend)
