@@ -460,3 +460,11 @@ def test_elements_that_no_body_has_are_warned_of(centres, inertias, said):
     with pytest.warns(UserWarning, match=said) as told:
         RigidChain([0.3, 0.2], 1.0, centres, inertias, [1.0] * 3, space=True)
     assert told[0].filename == __file__
+
+
+def test_one_torque_drives_all_robots_of_a_chain():
+    """Drive a chain whose constants are those of three robots by one number, as by one for each."""
+    chain = RigidChain.cylinder(3, 1.2, 6e-3, 2710.0, torch.tensor([[1e10], [2e10], [3e10]], dtype=torch.float64))
+    one, each = chain.drive(0.1), chain.drive(tensor([0.1, 0.1, 0.1]))
+    assert torch.equal(one.force, each.force)
+    assert not rollout(chain, chain.initial_state(), Radau(0.01), 2, lambda time, model: one).failed.any()

@@ -207,9 +207,14 @@ class RigidChain(ReducedModel):
         positions, velocities = self.dynamics().chain.at(_stage(q)).places(_stage(velocity))
         return ChainState(q, velocity, acceleration, _rows(positions), _rows(velocities), time)
 
-    def drive(self, torque: Tensor | float, batch: int = 1) -> Control:
-        """Return the control that drives the active joint by a torque, (B,) or one number for all robots [N m]."""
+    def drive(self, torque: Tensor | float, batch: int | None = None) -> Control:
+        """Return the control that drives the active joint by a torque, (B,) or one number for all robots [N m].
+
+        The batch defaults to that of the torque or the model's constants.
+        """
         torque = numbers(torque, "drive: torque").to(dtype=self.dtype, device=self.device)
+        if batch is None:
+            batch = 1 if torque.numel() > 1 else self.batch or 1
         batch = whole_number(batch, "drive: batch")
         if torque.dim() > 1 or (batch > 1 and torque.numel() not in (1, batch)):
             robots = f"({batch},)" if batch > 1 else "(B,) of B robots"
