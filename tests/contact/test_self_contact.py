@@ -9,7 +9,7 @@ import torch
 
 from tests import shells
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
-from torchdismech.contact import Penalty, SelfContact
+from torchdismech.contact import Barrier, Friction, Penalty, SelfContact
 from torchdismech.contact.pairs.neighbours import paths_between
 from torchdismech.contact.pairs.pairs import FEWEST_SLOTS
 from torchdismech.contact.pairs.self_contact import KERNELS
@@ -456,3 +456,37 @@ def test_belongs_to_one_model():
                 builder.finalize()
         else:
             builder.finalize()
+
+
+def pushed_rods(rods: int, friction: Friction | None, gap: float) -> Model:
+    """Return a clamped rod along y and others beside it, each at the same gap from the one before."""
+    builder, section, material = RobotBuilder(), Circle(3e-3), Material(1e7, 1100.0)
+    builder.clamp(nodes=builder.add_rod(straight((0, -0.05, 0), (0, 0.05, 0), nodes=3), section, material))
+    for k in range(1, rods + 1):
+        x = k * (6e-3 + gap)
+        builder.add_rod(straight((x, -0.03, 0), (x, 0.04, 0), nodes=4), section, material)
+    builder.add_contact(SelfContact(Barrier(1e3, 2e-4), friction))
+    return builder.finalize()
+
+
+@pytest.mark.parametrize(
+    ("rods", "friction", "gap", "way"),
+    [(1, None, 1e-4, 3e-3), (1, Friction(0.5, 1e-3), 1e-4, 3e-3), (3, None, 1e-4, 2e-3), (1, None, 1e-6, 5e-4)],
+)
+def test_a_clamp_pushes_across_a_barrier(rods, friction, gap, way):
+    """A clamp that moves in a step by more than the gap pushes what is in its way: rods, and what they push in turn.
+
+    These steps failed as NOT_FINITE, as searches began where the clamp overlaps what it pushes.
+    """
+    model = pushed_rods(rods, friction, gap)
+    start = model.initial_state()
+    ends = torch.arange(1, 6, dtype=torch.float64)[:, None] * way * (torch.arange(model.n_dofs) % 3 == 0)
+
+    def pushed(time: torch.Tensor, model: Model) -> Control:
+        return Control(clamped_q=start.q + ends[round(float(time[0]) / 1e-2) - 1])
+
+    run = rollout(model, start, ImplicitEuler(dt=1e-2), 5, pushed, throw=True)
+    places = run.positions[-1, 0, :, 0]
+    assert (places[3:7] > places[:3].max() + 6e-3).all(), "the first rod is ahead of the clamp"
+    apart = places[3:].unflatten(0, (rods, 4)).mean(1).diff()
+    assert (apart > 6e-3).all(), "each rod is ahead of the one before"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pairs.pair_loops import FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops
+from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops
 from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
 
@@ -242,6 +242,25 @@ class Touching:
     def force(self) -> Tensor:
         """Return the forces (3 n, A) on the nodes of each pair [N]."""
         return self.loops.force.of_columns(self.geometry, *self.constants.tensors())
+
+    def motion_of_others(self, motion: Tensor) -> tuple[Tensor, Tensor]:
+        """Return, for the nodes (3 n, A) of pairs that overlap, the motion of the other side's closest point [m].
+
+        Zeros for other pairs. Last come ones (3 n, A) for nodes of pairs that overlap something that moves, else zeros.
+
+        Parameters
+        ----------
+        motion : (B, n_dofs) of all dofs, from where nothing overlaps.
+        """
+        n = (len(self.geometry) - FIXED) // 3
+        shares = (self.geometry[FIXED : FIXED + n] * (self.gap <= 0)).unsqueeze(1)  # below 0 on the second side
+        parts = shares * numbers_at(self.flat_dofs, motion).view(n, 3, -1)
+        is_first = torch.zeros(n, 1, 1, dtype=torch.bool, device=motion.device)
+        is_first[FIRST[self.table.kernel]] = True
+        of_first, of_second = (torch.where(side, parts, 0.0).sum(0) for side in (is_first, ~is_first))
+        others = torch.where(is_first, -of_second, of_first)
+        moved = (others != 0).any(1, keepdim=True).to(others.dtype).expand_as(others)
+        return others.flatten(0, 1), moved.flatten(0, 1)
 
     def force_and_blocks(
         self, position_gain: float, velocity_gain: float | Tensor, tractions: Tensor | None = None

@@ -405,6 +405,7 @@ class SelfContacts(nn.ModuleList):
     Attributes
     ----------
     constrained_numbers : numbers of the contacts that are constraints, and no forces.
+    barrier_numbers : numbers of the contacts that need gaps above zero.
     """
 
     def __init__(self, contacts: Sequence[SelfContact], body: Body):
@@ -412,6 +413,7 @@ class SelfContacts(nn.ModuleList):
         for contact, ruled in zip(contacts, ruled_pairs(body, [contact.scope for contact in contacts]), strict=True):
             contact.bind(body, ruled)
         self.constrained_numbers = frozenset(k for k, contact in enumerate(self) if contact.constrained)
+        self.barrier_numbers = frozenset(k for k, contact in enumerate(self) if contact.law.response.feasible_only)
 
     def __iter__(self) -> Iterator[SelfContact]:
         return super().__iter__()  # type: ignore[return-value]
@@ -466,10 +468,32 @@ class SelfContacts(nn.ModuleList):
     def overlapping(self, pairs: Pairs, q: Tensor) -> Tensor:
         """Return the robots (B,) bool of which parts with a barrier between them overlap at q (B, n)."""
         overlap = torch.zeros(len(q), dtype=torch.bool, device=q.device)
-        apart = {k for k, contact in enumerate(self) if contact.law.response.feasible_only}
-        for touching_pairs in self.touching(pairs.of_contacts(apart), q, torch.zeros_like(q)):
+        for touching_pairs in self.touching(pairs.of_contacts(self.barrier_numbers), q, torch.zeros_like(q)):
             overlap[touching_pairs.robot[touching_pairs.gap <= 0]] = True
         return overlap
+
+    @torch.no_grad()
+    def ways_of_others(self, pairs: Pairs, q: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how far nodes that overlap others at q (B, n), across a barrier, have to go along with these.
+
+        Parameters
+        ----------
+        before : (B, n) where nothing overlapped.
+
+        Returns
+        -------
+        (B, N, 3) the mean motion, from `before` to q, of the closest points of what each node's pairs overlap with [m],
+        and (B, N) bool, for which nodes there is one: those of pairs that overlap something that has moved.
+        """
+        nodes = 3 * self[0].body.n_nodes
+        motion, still = q - before, torch.zeros_like(q)
+        total, count = torch.zeros_like(q), torch.zeros_like(q)
+        for touching_pairs in self.touching(pairs.of_contacts(self.barrier_numbers), q, still):
+            others, moved = touching_pairs.motion_of_others(motion)
+            total = total + touching_pairs.summed(others, q)
+            count = count + touching_pairs.summed(moved, q)
+        mean, moved = total / count.clamp_min(1), count > 0
+        return mean[:, :nodes].unflatten(1, (-1, 3)), moved[:, :nodes:3]
 
     def energies(self, pairs: Pairs, q: Tensor) -> dict[str, Tensor]:
         """Return the potential (B,) of the normal forces of each contact by its name [J]; zero for constraints."""

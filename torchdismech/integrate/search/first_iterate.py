@@ -24,6 +24,9 @@ SMOOTH = 0.06
 # and a helix that is let go no more than with a smaller limit.
 SMOOTH_RODS = 0.2
 
+# times that what is pushed across a barrier goes along, and then what that pushes in turn
+CARRYING_ROUNDS = 8
+
 
 def smooth_change(model: Model, scheme: Scheme) -> float:
     """Return the largest relative change of the velocity in a step that counts as smooth motion."""
@@ -44,7 +47,28 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
     for obstacle in model.obstacles:
         if obstacle.law.response.feasible_only:
             there = obstacle.without_overlap(there, state, state.time + equations.dt)
-    return model.unknowns.of_dofs(there)
+    return model.unknowns.of_dofs(there if ahead else _carried_along(equations, there))
+
+
+def _carried_along(equations: StepEquations, there: Tensor) -> Tensor:
+    """Return q (B, n) without overlap across barriers between parts: what is in the way of a clamp goes along with it.
+
+    So does what is in the way of nodes that an obstacle, or such a part, moved, up to `CARRYING_ROUNDS` times.
+    """
+    model, pairs, start = equations.model, equations.start.pairs, equations.start.state.q
+    if pairs is None or not model.contact.self_contacts.barrier_numbers:
+        return there
+    nodes = 3 * model.body.n_nodes
+    carried = torch.zeros_like(there[:, :nodes:3], dtype=torch.bool)
+    for _ in range(CARRYING_ROUNDS):
+        way, pushed = model.contact.self_contacts.ways_of_others(pairs.listed, there, start)
+        pushed = pushed & ~carried
+        if not bool(pushed.any()):
+            break
+        carried = carried | pushed
+        moved = there[:, :nodes] + torch.where(pushed.unsqueeze(2), way, 0.0).flatten(1)
+        there = model.unknowns.with_held(torch.cat([moved, there[:, nodes:]], dim=1), there)
+    return there
 
 
 def _gained_velocity(equations: StepEquations) -> Tensor | float:
