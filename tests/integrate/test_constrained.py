@@ -20,7 +20,17 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.contact import Capsule, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact, Sphere
+from torchdismech.contact import (
+    Capsule,
+    Complementarity,
+    Friction,
+    HalfSpace,
+    Obstacle,
+    Path,
+    Penalty,
+    SelfContact,
+    Sphere,
+)
 from torchdismech.contact.response import CONTACT_METHODS
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.problem import StepProblem
@@ -413,3 +423,30 @@ def test_robots_that_fail_are_not_searched_again_beside_others():
     alone = [integrator.step(model, state.rows(slice(k, k + 1)))[1] for k in range(4)]
     assert not bool(info.converged.all()) and bool(info.converged.any())
     assert info.status[:4].tolist() == [int(own.status) for own in alone]
+
+
+def test_redundant_contacts_at_the_limit_of_friction():
+    """A rough rod is pushed along a rough floor by a clamped one: their edges touch at more places than rods can tell.
+
+    The contact problem of an iterate was not solved to a hundredth of the contacts' tolerance, and the step failed.
+    """
+    builder, section = RobotBuilder(), Circle(3e-3)
+    pusher = builder.add_rod(straight((0, -0.05, 1e-3), (0, 0.05, -1e-3), 3), section, Material(1e7, 1100.0))
+    rod = builder.add_rod(straight((6.2e-3, -0.03, 0), (6.2e-3, 0.04, 5e-4), 5), section, Material(1e6, 1100.0))
+    builder.clamp(nodes=pusher)
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    builder.add_contact(SelfContact(Complementarity(), Friction(0.4)))
+    floor, belt = (
+        HalfSpace((0, 0, -3.1e-3), (0, 0, 1)),
+        Path([0, 0.02, 0.1], [(0, 0, 0), (1e-3, 5e-4, 0), (4e-3, 3e-3, 0)]),
+    )
+    builder.add_contact(Obstacle(floor, Complementarity(), Friction(0.4), path=belt, nodes=rod))
+    model = builder.finalize()
+    state = model.initial_state()
+    along_x = torch.zeros_like(state.q)
+    along_x[:, 3 * torch.as_tensor(pusher)] = 1.0
+    for step in range(1, 6):
+        pushed = Control(clamped_q=model.initial_state().q + 6e-4 * step * along_x)
+        state, info = ImplicitEuler(dt=4e-3).step(model, state, pushed, throw=True)
+    assert info.contact["penetration"].max() < 1e-7
+    assert (state.positions[0, 3:, 0] > state.positions[0, :3, 0].max() + 5.9e-3).all(), "the rod is ahead of the clamp"

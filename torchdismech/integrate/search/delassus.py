@@ -143,7 +143,11 @@ class Delassus:
         return matrix.diagonal(dim1=1, dim2=2) * loads > apart  # a load of no more than rounding does not count
 
     def _with_friction(self, matrix: Tensor, b: Tensor, active: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return loads (B, 3 C) of active contacts (B, C) with friction, and the rows (B,) where they were found."""
+        """Return loads (B, 3 C) of active contacts (B, C) with friction, and the rows (B,) where they were found.
+
+        Where redundant contacts are at the limit of friction no attempt may get as far as `acceptable`. Loads that are
+        right within the contacts' tolerance count as found, too: in the end the search judges contacts by no more.
+        """
         method, mu = self.constraints.method, self.padded(self.constraints.friction[self.chosen].detach())
         guess = None if method == "gauss_seidel" else present
         solution = solve_contact(
@@ -151,7 +155,8 @@ class Delassus:
         )
         closed = (solution.sticking | solution.sliding).unsqueeze(2)  # loads of open contacts are rounding
         loads = torch.where(closed, solution.impulses.unflatten(1, (-1, 3)), 0.0).flatten(1)
-        return loads, solution.status == Status.CONVERGED
+        within_tolerance = solution.residual <= self.constraints.tolerance
+        return loads, (solution.status == Status.CONVERGED) | within_tolerance
 
     def _pressing(self, matrix: Tensor, gap: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
         """Return loads (B, C) of contacts without friction, and the rows (B,) where they were found."""
