@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Material, Static, forces
-from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Path, Penalty
+from torchdismech import Circle, ImplicitEuler, Material, Static, forces, rollout
+from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 
 SPEED = (0.0, 0.1, 0.0)  # m/s
 
@@ -68,6 +68,32 @@ def test_displacement_goes_from_place_to_place():
     assert path.velocity(time).tolist() == [[0, 0, 0], [0, -1, -0.5]]
     assert path.displacement(time.flip(0) + 2).tolist() == [[1, 1, 0], [0, 2, 1]]
     assert path.velocity(time.flip(0) + 2).tolist() == [[0, 0, 0], [0, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("clamp", "normal", "spacing"),
+    [
+        ({"along": (1, 0, 1)}, (0, 0, 1), None),
+        ({"along": [(1, 0, 1), (1, 1, 1)]}, (0, 0, 1), 4e-3),
+        ({"normal": (1, 0, 1)}, (0, 0, 1), None),
+        ({"axes": "xy"}, (1, 0, 1), None),
+    ],
+)
+def test_nodes_that_clamps_hold_in_part_are_pushed_along_their_lines(clamp, normal, spacing):
+    """Push a rod's end that slides, by more in each step than the gap that a barrier leaves, in few iterations."""
+    towards = np.array(normal) / np.linalg.norm(normal)
+    points, material = np.linspace((0, 0, 0), (0.2, 0, 0), 9), Material(2e6, 1100.0)
+    builder = rod_through(points, Circle(3e-3), material, [forces.Gravity((0, 0, -9.81))], held="end")
+    builder.clamp(nodes=[8], **clamp)
+    below, between = points[8] - 4.2e-3 * towards, spacing is not None
+    shape = Sphere(below - 0.1 * towards, 0.1) if between else HalfSpace(below, towards)
+    options = {"nodes": range(6 if between else 8, 9), "spacing": spacing, "path": Path.uniform(0.2 * towards)}
+    builder.add_contact(Obstacle(shape, Barrier(0.5, 5e-4), **options))
+    model = builder.finalize()
+    run = rollout(model, model.initial_state(), ImplicitEuler(5e-3), 30)
+    assert not run.failed.any() and run.iterations.max() < 30
+    assert 0 < model.obstacles[0].gap(run.state.q, run.state.time).min() < 5e-4
+    assert (run.positions[-1, :, 8] - run.positions[0, :, 8]).norm(dim=1).min() > 0.02
 
 
 def test_times_that_are_loaded():

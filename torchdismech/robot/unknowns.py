@@ -32,6 +32,7 @@ class Unknowns(nn.Module):
     some_algebraic : whether there are any.
     index : (n_free,) the dofs that are unknowns.
     planar : whether no node moves along y, and no edge turns about itself.
+    some_in_part : whether clamps hold some nodes in one or two directions alone; of a planar robot in one of its plane.
     out_of_plane : (K,) dofs out of the plane x-z: y of nodes, angles of edges, y of held tangents.
     prescribed : (K,) dofs whose motion is prescribed, in part or whole: clamped dofs, of a planar robot without y of
         nodes and the angles, and all coordinates of sliding nodes.
@@ -65,6 +66,8 @@ class Unknowns(nn.Module):
         across[1 : 3 * body.n_nodes : 3] = True
         across[3 * body.n_nodes : 3 * body.n_nodes + body.n_angles] = True
         self.planar = not (free & across).any()
+        freedoms = free[: 3 * body.n_nodes].reshape(-1, 3).sum(1)
+        self.some_in_part = not self.slides.none or bool(((freedoms % (2 if self.planar else 3)) != 0).any())
         held_y = np.arange(body.first_held + 1, body.n_dofs, 3)
         leaving = np.concatenate([np.flatnonzero(across), held_y])
         self.register_buffer("out_of_plane", torch.as_tensor(leaving, device="cpu"), persistent=False)

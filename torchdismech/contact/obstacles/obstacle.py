@@ -27,11 +27,13 @@ from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.native import taping
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.robot.unknowns import Unknowns
 
 __all__ = ["Obstacle"]
 
 # of `Obstacle.without_overlap` that carry single nodes, before a last one carries all nodes of a robot
 CARRYING_ROUNDS = 3
+LEAST_GAIN = 1e-4  # of a gap, by a motion of 1: nodes whose clamps let them move less off an obstacle stay
 FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
@@ -269,6 +271,34 @@ class Obstacle(Force):
             nodes = torch.where(overlaps.unsqueeze(2), carried, nodes)
             q = torch.cat([nodes.flatten(1), q[:, count:]], dim=1)
         return q
+
+    def step_aside(self, q: Tensor, before: State, time: Tensor, unknowns: Unknowns) -> Tensor:
+        """Return changes (B, n) of q by which nodes that clamps hold in part leave the obstacle at the times (B,).
+
+        Such nodes cannot be carried along by `without_overlap`, but for the part in which they move. Here they go where
+        their clamps let them, until they have the gaps that they had `before`: at half-spaces these gaps, at other
+        convex shapes these or larger ones.
+
+        Parameters
+        ----------
+        q : (B, n) that the robot can have, with all clamped dofs in their places.
+        """
+        start, count = q, self.body.n_nodes
+        gaps_before = self.gap(before.q, before.time)
+        for _ in range(CARRYING_ROUNDS if self.points.between else 1):
+            gaps = self.gap(q, time)
+            overlaps = gaps <= 0
+            if _known_to_be_none(overlaps):
+                break
+            missing = torch.where(overlaps, gaps_before - gaps, 0.0).clamp(min=0)
+            most = missing.amax(1, keepdim=True) if self.points.between else missing
+            way = torch.where(self.points.nodes_of(overlaps), most, 0.0)
+            normal = self.shape.distance_and_derivatives(self.relative_points(q, time)[:, :count])[1]
+            along = unknowns.with_held(self.body.on_nodes(normal), 0.0)
+            gained = (along[:, : 3 * count].unflatten(1, (-1, 3)) * normal).sum(2)  # of the gap, by a step of `along`
+            share = torch.where(gained > LEAST_GAIN, way / gained, 0.0)
+            q = q + self.body.on_nodes(share.unsqueeze(2).expand(-1, -1, 3)) * along
+        return q - start
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the contact force (B, n) [N]."""

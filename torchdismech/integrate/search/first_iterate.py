@@ -46,7 +46,11 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
     there = equations.moved(state.q, step)
     for obstacle in model.obstacles:
         if obstacle.law.response.feasible_only:
-            there = obstacle.without_overlap(there, state, state.time + equations.dt)
+            after = state.time + equations.dt
+            there = obstacle.without_overlap(there, state, after)
+            if model.unknowns.some_in_part:
+                reached = model.unknowns.with_held(there, equations.base)
+                there = there + obstacle.step_aside(reached, state, after, model.unknowns)
     return model.unknowns.of_dofs(there if ahead else _carried_along(equations, there))
 
 
