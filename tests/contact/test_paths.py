@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, ImplicitEuler, Material, Static, forces, rollout
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Static, forces, rollout
 from torchdismech.contact import Barrier, Friction, HalfSpace, Obstacle, Path, Penalty, Sphere
 
 SPEED = (0.0, 0.1, 0.0)  # m/s
@@ -94,6 +94,20 @@ def test_nodes_that_clamps_hold_in_part_are_pushed_along_their_lines(clamp, norm
     assert not run.failed.any() and run.iterations.max() < 30
     assert 0 < model.obstacles[0].gap(run.state.q, run.state.time).min() < 5e-4
     assert (run.positions[-1, :, 8] - run.positions[0, :, 8]).norm(dim=1).min() > 0.02
+
+
+def test_a_planar_robot_is_pushed_by_what_comes_from_its_side():
+    """Push a planar rod up by a ball that moves aslant to its plane, by more in each step than a barrier's gap."""
+    towards = np.array((0, 1, 1)) / np.sqrt(2)
+    points, material = np.linspace((0, 0, 0), (0.2, 0, 0), 9), Material(2e6, 1100.0)
+    loads = [forces.Gravity((0, 0, -9.81))]
+    builder = rod_through(points, Circle(3e-3), material, loads, held="end", builder=RobotBuilder(planar=True))
+    ball, way = Sphere(points[8] - 2.4e-2 * towards, 2e-2), Path.uniform(0.2 * towards)
+    builder.add_contact(Obstacle(ball, Barrier(0.5, 5e-4), path=way, nodes=[8]))
+    model = builder.finalize()
+    run = rollout(model, model.initial_state(), ImplicitEuler(5e-3), 16)
+    assert not run.failed.any() and run.iterations.max() < 30
+    assert 0 < model.obstacles[0].gap(run.state.q, run.state.time)[0, 8] < 5e-4 and run.positions[-1, 0, 8, 2] > 0.005
 
 
 def test_times_that_are_loaded():

@@ -48,7 +48,7 @@ def first_iterate(equations: StepEquations, ahead: bool) -> Tensor:
         if obstacle.law.response.feasible_only:
             after = state.time + equations.dt
             there = obstacle.without_overlap(there, state, after)
-            if model.unknowns.some_in_part:
+            if model.unknowns.some_in_part or (model.unknowns.planar and obstacle.path is not None):
                 reached = model.unknowns.with_held(there, equations.base)
                 there = there + obstacle.step_aside(reached, state, after, model.unknowns)
     return model.unknowns.of_dofs(there if ahead else _carried_along(equations, there))
