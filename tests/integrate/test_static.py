@@ -133,6 +133,31 @@ def torque_on_the_end(model, torques):
     return Control(force=force)
 
 
+@pytest.mark.parametrize("youngs", [4e6, 7e6])
+def test_a_soft_loop_takes_its_load_in_parts(youngs):
+    """Come to rest in parts of the load also where the searches for the whole of it took many iterations together."""
+    # fmt: off
+    spine = [
+        (0, 0, 0), (0.064, 0.018, -0.02), (0.127, 0.034, -0.042), (0.19, 0.048, -0.066),
+        (0.253, 0.061, -0.094), (0.314, 0.071, -0.125), (0.374, 0.081, -0.158), (0.432, 0.089, -0.194),
+    ]
+    bow = [
+        (0.121, 0.088, -0.001), (0.113, 0.14, 0.041), (0.102, 0.192, 0.082), (0.183, 0.168, 0.026),
+        (0.257, 0.146, -0.027), (0.318, 0.128, -0.074), (0.366, 0.113, -0.114), (0.398, 0.102, -0.146),
+        (0.418, 0.095, -0.172),
+    ]
+    # fmt: on
+    edges = [[k, k + 1] for k in range(7)] + [[2, 8], *([k, k + 1] for k in range(8, 16)), [16, 7]]
+    builder = RobotBuilder()
+    builder.add_rods(spine + bow, edges, Circle(3e-3), Material(youngs, 1100.0))
+    builder.clamp(nodes=[0, 1])
+    builder.clamp(nodes=[7], along=(0.6, 0.07, -0.8))
+    builder.add_force(forces.Gravity((0.5, 0.1, -9.6)))
+    model = builder.finalize()
+    _, info = Static().step(model, model.initial_state(), throw=True)
+    assert bool(info.stable) and int(info.substeps) == 8
+
+
 def test_a_torque_turns_with_its_edge():
     """Come to the equilibrium of a moment that turns with the section, from any start and in any number of shares."""
     model, torques = hanging_rod(), TWIST * torch.tensor([0.0, -0.3, 3.0], dtype=torch.float64)

@@ -212,7 +212,7 @@ class Static(SteppingMethod):
 
         (at, info), parts = take_part(start, running, 1), 2
         while parts <= MOST_PARTS and problem.model.contact.none:
-            failed = running & ~info.converged & (info.iterations < self.max_iterations)
+            failed = running & ~info.converged & (info.status != Status.MAX_ITERATIONS)
             if not bool(failed.any()):
                 break
             at, info = in_parts(take_part, parts, start, failed, at, info)
