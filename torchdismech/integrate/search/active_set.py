@@ -32,7 +32,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.delassus import EXACT, Delassus
+from torchdismech.integrate.search.delassus import Delassus
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.linear import Factor, JoinedFactor, largest_entry, shifted_factor
 from torchdismech.solve.linear.shifted import LEAST_SHIFT
@@ -41,6 +41,7 @@ from torchdismech.solve.search import Iterate
 __all__ = ["ActiveSetStep", "active_set_step", "stiffened", "touching_step"]
 
 FEWEST_CONTACTS = 8  # of a robot: with fewer, W costs less than a second factor
+EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
 MULTIPLIERS = 4  # solves of an augmented system, each of which leaves some 1e-6 of gaps and slides
 # Of friction: how far it may be off its law before it is put on it. Stiffness times the rounding of gaps is 1e-8 of the

@@ -17,12 +17,11 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor
 
-__all__ = ["EXACT", "Delassus"]
+__all__ = ["Delassus"]
 
 NEAR_PART = 0.1  # of the search distance: contacts that come nearer than this without loads may bear one
 MANY = 64  # contacts of a robot with friction; with more it pays to find out first which stay apart without friction
 ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its largest gap or slide
-EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero in active sets
 # Of the contacts' tolerance: how exactly loads have to be found at least. Contacts that almost coincide, as where rods
 # cross at nodes, make W so nearly singular that rounding leaves some hundredths.
 ENOUGH = 0.3
