@@ -141,6 +141,45 @@ def test_what_a_force_has_learned_goes_into_other_robots():
     assert sum(p.requires_grad for p in model.parameters()) == 2
 
 
+def test_a_force_has_the_factors_that_it_shares_with_its_robot():
+    """Train a drag by the factor that scales masses, too; find the factor once, and the robot's others nowhere."""
+    line, material, drag = straight((0, 0, 0), (0.3, 0, 0), 4), Material(1e6, 1100.0), forces.MassDamping(1.0)
+    model = rod_through(line, Circle(5e-3), material, [drag]).finalize()
+    shared = trainable.scaled(model, ["mass", "MassDamping.rate"])
+    trainable.scaled(model, ["edge_length"])
+    assert any(parameter is shared.log_factor for parameter in model.forces[0].parameters())
+    assert [name for name, p in model.forces[0].named_parameters() if p.requires_grad] == [
+        "parametrizations.rate.0.log_factor"
+    ]
+
+
+def test_forces_that_a_force_holds_have_no_numbers_of_the_robot():
+    """Bind two forces within one before the robot's mass is trained: their weights alone are the force's own."""
+
+    class Both(Force):
+        def __init__(self):
+            super().__init__()
+            self.parts = torch.nn.ModuleList([Learned(), Learned()])
+
+        def bind(self, body):
+            super().bind(body)
+            for part in self.parts:
+                part.bind(body)
+
+        def forward(self, state, control):
+            return self.parts[0](state, control) + self.parts[1](state, control)
+
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1100.0))
+    builder.add_force(both := Both())
+    trainable.scaled(builder.finalize(), ["mass"])
+    own = ["parts.0.weight", "parts.1.weight"]
+    for once in (False, True):
+        assert [name for name, _ in both.named_parameters(remove_duplicate=once)] == own
+    assert list(both.state_dict()) == own
+    assert not list(both.named_parameters(recurse=False))
+
+
 @pytest.mark.parametrize("assign", [False, True])
 def test_numbers_that_earlier_versions_saved_are_loaded(assign):
     """Load a model's numbers with those of its body under each force, too, where a factor of its masses is trained."""

@@ -377,10 +377,15 @@ class OnBody(nn.Module):
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the module's own parameters, as `nn.Module.named_parameters` does, without those of the robot."""
-        of_robot = f"{prefix}.body." if prefix else "body."
-        for name, parameter in super().named_parameters(prefix, recurse, remove_duplicate):
-            if not name.startswith(of_robot):
-                yield name, parameter
+        of_robot: set[nn.Module] = {self.body} if hasattr(self, "body") else set()
+        modules = self.named_modules(of_robot, prefix, remove_duplicate) if recurse else [(prefix, self)]
+        seen: set[nn.Parameter] = set()
+        for place, module in modules:
+            for name, parameter in module._parameters.items():
+                if parameter is not None and parameter not in seen:
+                    if remove_duplicate:
+                        seen.add(parameter)
+                    yield f"{place}.{name}" if place else name, parameter
 
     def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the module's own numbers, as `nn.Module.state_dict` does, without those of the robot."""
