@@ -58,6 +58,8 @@ def fit(
     trained_on, held_out = recordings.split(config.data.held_out, config.seed)
     system = build(config, trained_on, device_of_process(config.device), allow_code)
     system.refuse(held_out)
+    for part in (trained_on, held_out):
+        system.refuse_unseen(part)
     messages += warnings_before(config, system, recordings, trained_on)
     if processes.writes:
         # printed at once, as what follows may take long or be refused

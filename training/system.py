@@ -126,6 +126,15 @@ class System(nn.Module, ABC):
         judged[self.judged] = True
         return valid & judged
 
+    def refuse_unseen(self, recordings: Recordings) -> None:
+        """Refuse recordings where no marker that `judged` names was seen in any frame that is predicted."""
+        if self.judged is not None and not bool(self.counted(recordings.valid[:, self.given :]).any()):
+            more = ", ..." if len(recordings) > 1 else ""
+            raise InputError(
+                f"loss.markers: none of the markers {self.judged} was seen in a predicted frame of "
+                f"{recordings.names[0]}{more}: name others, or leave these recordings out"
+            )
+
     def history(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return what predictions have to know of the motion before a window, for all frames: (K, T, ...) by name.
 

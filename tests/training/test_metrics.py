@@ -86,3 +86,13 @@ def test_markers_that_do_not_count_are_in_no_loss_and_no_error(folder):
     assert found[0] == found[1] and found[2][0] > found[0][0] and found[2][1] > found[0][1]
     with pytest.raises(InputError, match=r"loss.markers: the recordings have \d+ markers, counted from 0; got 99"):
         system_of(folder, loss={"markers": [99]})
+
+
+def test_markers_that_count_have_to_be_seen(folder):
+    """Refuse recordings in which the one marker that counts was seen in the first frame alone, and take others."""
+    system, beams = system_of(folder, loss={"markers": [2]}), read(folder / "beam.npz", "train")
+    system.refuse_unseen(beams)
+    beams.valid[:, system.given :, 2] = False
+    system_of(folder).refuse_unseen(beams)
+    with pytest.raises(InputError, match=r"loss.markers: none of the markers \[2\] was seen in a predicted frame"):
+        system.refuse_unseen(beams)

@@ -73,6 +73,7 @@ def trained_system(
     repaired, _ = prepared_recordings(config, config.data.eval)
     _refuse_another_robot(trained_on, repaired)
     system.refuse(repaired)
+    system.refuse_unseen(repaired)
     return system, repaired, measured_recordings(config, config.data.eval)
 
 
