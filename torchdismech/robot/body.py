@@ -368,7 +368,8 @@ class OnBody(nn.Module):
     """A module that acts on a robot: its parameters, and what is saved of it and loaded into it, are its own.
 
     Those of the robot are the model's to train and to save. So what one robot has learned goes into a module that
-    belongs to another robot, or to none yet.
+    belongs to another robot, or to none yet. `parameters()` of a module that holds it, such as an `nn.ModuleList`, has
+    those of the robot all the same.
     """
 
     body: Body
