@@ -66,6 +66,20 @@ def test_incline():
     assert int(info.iterations.max()) <= 2
 
 
+def test_a_smooth_floor_carries_a_rod_that_sinks_by_less_than_the_tolerance():
+    """Carry the weight in every step, also where a step without loads would break no law by more than allowed."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((-0.1, 0, 5e-3), (0.1, 0, 5e-3), 5), Circle(5e-3), Material(1e7, 1000.0))
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    shape, sizes = GROUND
+    builder.add_contact(Obstacle(shape(*sizes), Complementarity(tolerance=1e-6), name="floor"))
+    model = builder.finalize()
+    state, weight = model.initial_state(), 9.81 * float(model.body.node_mass().sum())
+    for _ in range(10):  # a free fall of 1e-7 m in each
+        state, info = ImplicitEuler(1e-4).step(model, state, throw=True)
+        assert float(info.contact["load/floor"].sum()) == pytest.approx(weight, rel=1e-6)
+
+
 def test_fluid_beside_contact():
     """Converge where drag makes the matrix unsymmetric: a sled reaches the speed at which drag carries its thrust."""
     slope = torch.tensor([0.5], dtype=torch.float64)

@@ -281,6 +281,15 @@ class TestLcp:
             # the tolerance, with A = 1
             np.testing.assert_allclose(result.z[0], [1.0, 0.0], atol=2e-8)
 
+    @pytest.mark.parametrize("method", METHODS[:2])
+    def test_what_is_acceptable_ends_no_search_before_it_begins(self, method):
+        """Find z also where z = 0 would be acceptable."""
+        matrix, q = torch.eye(2, dtype=torch.float64)[None], torch.tensor([[-0.2, 1.0]], dtype=torch.float64)
+        result = solve_lcp(matrix, q, method, acceptable=torch.ones(1, dtype=torch.float64))
+        assert result.status == Status.CONVERGED
+        # the tolerance, with A = 1
+        np.testing.assert_allclose(result.z[0], [0.2, 0.0], atol=2e-8)
+
     @pytest.mark.parametrize("most", [1, 4])
     def test_takes_no_more_iterations_than_allowed(self, most):
         """Give up a problem without a solution after so many iterations from each start."""

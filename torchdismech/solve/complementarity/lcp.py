@@ -58,8 +58,8 @@ def solve_lcp(
         with Levenberg-Marquardt damping).
     tolerance : of the residual, relative to the largest |q_i| of the row.
     max_iterations : from each start.
-    acceptable : (B,) residual, in the units of q, at which a row counts as solved although it does not meet
-        `tolerance`.
+    acceptable : (B,) residual, in the units of q, at which a row counts as solved and no further start is tried,
+        although the first start has not met `tolerance`.
 
     Raises
     ------
@@ -74,12 +74,12 @@ def solve_lcp(
     matrix = torch.where(finite[:, None, None], matrix, unit)
     q = torch.where(finite[:, None], q, 0.0)
     goal = tolerance * q.abs().amax(1)
-    goal = goal if acceptable is None else torch.maximum(goal, acceptable)
+    acceptable = goal if acceptable is None else torch.maximum(goal, acceptable)
     z = torch.zeros_like(q)
     residual = _residual(matrix, q, z)
     iterations = torch.zeros_like(finite, dtype=torch.long)
-    for start in STARTS if method == "interior_point" else STARTS[:1]:
-        rows = (residual > goal).nonzero().flatten()
+    for k, start in enumerate(STARTS if method == "interior_point" else STARTS[:1]):
+        rows = (residual > (acceptable if k else goal)).nonzero().flatten()
         if not len(rows):
             break
         z_of_rows, iterations_of_rows = _scaled_solution(
@@ -90,7 +90,7 @@ def solve_lcp(
         better = error < residual[rows]  # False where it is NaN
         z[rows] = torch.where(better[:, None], z_of_rows, z[rows])
         residual[rows] = torch.where(better, error, residual[rows])
-    status, residual = status_of(finite, residual, goal), torch.where(finite, residual, torch.nan)
+    status, residual = status_of(finite, residual, acceptable), torch.where(finite, residual, torch.nan)
     return LcpSolution(z, status, iterations, residual)
 
 
