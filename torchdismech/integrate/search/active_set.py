@@ -184,6 +184,7 @@ class _ActiveSet:
         largest = largest_entry(diagonal, self.weight)
         self.stiffness = STIFFNESS * largest[constraints.robot].unsqueeze(1)  # (S, 1)
         mass = equations.gains.mass * model.mechanics.inertia.mass.expand(equations.base.shape)
+        mass = model.unknowns.with_held(mass, 0.0)  # what clamps hold does not slide, however heavy it is
         own = mass[constraints.robot.unsqueeze(1), constraints.dofs].unsqueeze(1)
         self.slide_stiffness = (jacobian[:, 1:].square() * own).sum(2).mean(1, keepdim=True)  # (S, 1)
 
