@@ -9,7 +9,7 @@ import torch
 
 from tests import shells
 from torchdismech import Circle, Control, ImplicitEuler, Material, Model, RobotBuilder, helix, rollout, straight
-from torchdismech.contact import Barrier, Friction, Penalty, SelfContact
+from torchdismech.contact import Barrier, Friction, Obstacle, Path, Penalty, SelfContact, Sphere
 from torchdismech.contact.pairs.neighbours import paths_between
 from torchdismech.contact.pairs.pairs import FEWEST_SLOTS
 from torchdismech.contact.pairs.self_contact import KERNELS
@@ -490,3 +490,23 @@ def test_a_clamp_pushes_across_a_barrier(rods, friction, gap, way):
     assert (places[3:7] > places[:3].max() + 6e-3).all(), "the first rod is ahead of the clamp"
     apart = places[3:].unflatten(0, (rods, 4)).mean(1).diff()
     assert (apart > 6e-3).all(), "each rod is ahead of the one before"
+
+
+def test_what_an_obstacle_cannot_move_carries_nothing_along():
+    """A ball pushes a rod near its clamp: what lies beside the clamped part stays there, between two barriers.
+
+    The rod in between moves towards the other barrier, so that the search begins where the robot is. It failed as
+    NOT_FINITE where the clamped node was taken for one that the ball moves.
+    """
+    builder, section, material, apart = RobotBuilder(), Circle(3e-3), Material(1e7, 1100.0), 6.1e-3
+    pushed = builder.add_rod(straight((0, -0.06, 0), (0, 0.06, 0), nodes=7), section, material)
+    between = builder.add_rod(straight((apart, -0.024, -0.02), (apart, -0.024, 0.02), nodes=3), section, material)
+    wall = builder.add_rod(straight((2 * apart, -0.05, 0), (2 * apart, -0.02, 0), nodes=3), section, material)
+    builder.clamp(nodes=[*pushed[:3], *wall])
+    builder.add_contact(SelfContact(Barrier(1e3, 2e-4)))
+    ball, path = Sphere((-0.0133, -0.004, 0), 0.01), Path.uniform((0.06, 0, 0))
+    builder.add_contact(Obstacle(ball, Barrier(1e3, 2e-4), path=path, nodes=pushed, spacing=4e-3))
+    model = builder.finalize()
+    velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)
+    velocity[:, 3 * torch.as_tensor(between)] = 0.05
+    rollout(model, model.initial_state(velocity=velocity), ImplicitEuler(dt=1e-2), 2, throw=True)

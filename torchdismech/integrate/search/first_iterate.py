@@ -62,6 +62,7 @@ def _carried_along(equations: StepEquations, there: Tensor) -> Tensor:
     model, pairs, start = equations.model, equations.start.pairs, equations.start.state.q
     if pairs is None or not model.contact.self_contacts.barrier_numbers:
         return there
+    there = model.unknowns.with_held(there, equations.base)  # `without_overlap` moves clamped nodes, too
     nodes = 3 * model.body.n_nodes
     carried = torch.zeros_like(there[:, :nodes:3], dtype=torch.bool)
     for _ in range(CARRYING_ROUNDS):
