@@ -72,8 +72,8 @@ class Static(SteppingMethod):
     Parameters
     ----------
     load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`), unless
-        they spent `max_iterations`. Where there is contact they settle instead, in short steps from rest to rest, which
-        take 2,000 iterations in all, or ten times `max_iterations` where that is more.
+        their search for all of it ran out of `max_iterations`. Where there is contact they settle instead, in short
+        steps from rest to rest, which take 2,000 iterations in all, or ten times `max_iterations` where that is more.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above, and where
         that fails settle, with or without contact; those for whom there is no way down (a part is free to move without
         any force), or none is found, are reported. "report": they stay there, `StepInfo.stable` is False and a warning
@@ -204,7 +204,8 @@ class Static(SteppingMethod):
         """Return the equilibria after share k of the load, and how they were found.
 
         Robots that fail take the share in 2, 4, ... parts. Robots that may touch something do not, as they have settled
-        in vain by then, nor do those that spent `max_iterations` in vain, which may have no equilibrium.
+        in vain by then, nor do those whose search for all of it ran out of `max_iterations`, which may have no
+        equilibrium.
         """
 
         def take_part(state: State, running: Tensor, share: float) -> tuple[State, StepInfo]:
