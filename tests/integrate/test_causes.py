@@ -179,9 +179,9 @@ def test_tendons_that_are_pulled_in_whole_are_named(integrator):
 
 
 def test_far_turns_of_a_robot_with_a_corner_are_named(monkeypatch):
-    """Name the clamp where an equilibrium is not found in one step, and find it in two, without any stress.
+    """Name the clamp where an equilibrium is not found in one step.
 
-    Most robots that fail find it in parts of the one step, too.
+    All robots that fail find it in parts of the one step.
     """
     builder = RobotBuilder()
     points = np.array([[0, 0, 0], [0.05, 0, 0], [0.1, 0, 0], [0.1, 0.05, 0], [0.1, 0.1, 0]])
@@ -197,10 +197,9 @@ def test_far_turns_of_a_robot_with_a_corner_are_named(monkeypatch):
         with pytest.warns(RuntimeWarning, match=r"turns by 1\d\d degrees in this step, where corners .*load_steps"):
             _, whole = Static(max_iterations=100).step(model, state, control)
     assert 0 < int(whole.converged.sum()) < 20
-    with pytest.warns(RuntimeWarning, match=r"turns by 1\d\d degrees in this step"):
-        _, parts = Static().step(model, state, control)
-    assert (parts.substeps[whole.converged] == 1).all() and (parts.substeps[parts.converged] > 1).any()
-    assert parts.converged[whole.converged].all() and int(parts.converged.sum()) > int(whole.converged.sum())
+    _, parts = Static().step(model, state, control)
+    assert parts.converged.all()
+    assert (parts.substeps[whole.converged] == 1).all() and (parts.substeps[~whole.converged] > 1).any()
     after, info = Static(load_steps=2).step(model, state, control, throw=True)
     held = sum(energy.abs().max() for name, energy in model.energies(after).items() if name != "kinetic")
     assert held < 1e-12  # J; bent by a radian it holds some 1e-5
