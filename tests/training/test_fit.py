@@ -83,16 +83,21 @@ def test_fit_recovers_hidden_constants(data, tmp_path):
 
 @pytest.mark.slow
 def test_resumed_run_has_the_numbers_of_one_without_interruption(data, tmp_path):
-    """Stop after batches that fall within, between and on checkpoints; end with the same bits."""
+    """Stop after batches that fall within, between and on checkpoints; end with the same numbers to rounding.
+
+    The first steps after a stop are not recorded yet, and recorded ones add their gradients in another order
+    (docs/training.md): the last bits differ, by 4e-15 of the error here, and grow a little with each batch of Adam.
+    Another order of batches would show in the first digits.
+    """
     config = Config.model_validate(tables(data))
     whole = fit(config, tmp_path / "whole")
     for until in (1, 3, 4):
         folder = tmp_path / f"until{until}"
         fit(config, folder, until=until)
         resumed = fit(load(folder / "config.json"), folder, resume=True)
-        assert resumed.mean == whole.mean
+        assert resumed.mean == pytest.approx(whole.mean, rel=1e-9)
         for name, value in weights(tmp_path / "whole").items():
-            assert torch.equal(weights(folder)[name], value), name
+            torch.testing.assert_close(weights(folder)[name], value, rtol=1e-9, atol=1e-12, msg=name)
 
 
 @pytest.mark.slow
