@@ -229,10 +229,10 @@ class _ActiveSet:
             rows = rows & ok & (changes | (inexact & (further < FURTHER_ROUNDS)))
             slid = closed & ~fixed[:, 1]
             closed = (closed & ~pulls) | (closes & rows[robot])
-            load = torch.where(closed.unsqueeze(1), self._on_cone(load, slid), 0.0)
+            load = torch.where(closed.unsqueeze(1), self._with_full_friction(load, slid), 0.0)
         return ActiveSetStep(solved, steps, loads)
 
-    def _on_cone(self, load: Tensor, slid: Tensor) -> Tensor:
+    def _with_full_friction(self, load: Tensor, slid: Tensor) -> Tensor:
         """Return the loads (S, 3), with the friction of contacts that `slid` (S,) as large as their cones allow.
 
         Their friction is that of the load that pressed them in the round before. If it counted as it is, a contact
