@@ -281,7 +281,7 @@ class TestChoice:
             (mid_edges(20, 20), 64, "banded"),
             (mid_edges(20, 20, symmetric=False), 1, "banded"),
             (hinges(40), 16, "banded"),
-            (hinges(40), 64, "multifrontal"),  # the bands of all robots are too large
+            (hinges(40), 64, "banded"),  # 8.7 ms a robot, by fronts 25
         ],
     )
     def test_choose(self, pattern, batch, expected):
@@ -295,7 +295,7 @@ class TestChoice:
             (chain(4), 256, "dense"),
             (chain(101), 256, "banded"),
             (hinges(20), 64, "banded"),
-            (hinges(40, symmetric=False), 64, "multifrontal"),
+            (star(24, 20), 64, "multifrontal"),
         ],
     )
     def test_choose_without_compiled_code(self, pattern, batch, expected, monkeypatch):
