@@ -6,7 +6,7 @@ import torch
 
 from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, straight
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Penalty, SelfContact
 from torchdismech.contact.pairs import coupling, pair_calls, pair_loops, pair_sums
 from torchdismech.contact.pairs.coupling import CHUNK, CouplingCache, StepPairs
@@ -197,6 +197,7 @@ def slid(steps=40):
     low = builder.add_rod(straight((0.0, 0.0, 0.0), (0.4, 0.0, 0.0), 41), Circle(4e-3), material)
     builder.clamp(nodes=low.tolist())
     top = builder.add_rod(straight((0.0, 0.0, 8e-3), (0.1, 0.0, 8e-3), 11), Circle(4e-3), material)
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))  # so that they stay on each other
     builder.add_contact(SelfContact(Penalty(300.0, 8e-4), themselves=False))
     model = builder.finalize(compile=False)
     velocity = torch.zeros(1, model.n_dofs, dtype=torch.float64)

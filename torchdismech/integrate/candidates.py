@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import reduce
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -50,6 +51,7 @@ class ContactCandidates:
     Attributes
     ----------
     none : whether the robots cannot touch anything: then there is nothing to guess or to check.
+    searches : whether contacts are searched for: pairs of parts, or what is a constraint.
     search_distance : (B,) [m]; contacts that come nearer than this, between start and `ahead`, are candidates. In the
         search for an equilibrium so are the contacts of all points with obstacles that are constraints (`ANYWHERE`).
     search_distance_of_parts : (B,) [m] the same for contacts of parts with each other, for which it does not count what
@@ -62,9 +64,11 @@ class ContactCandidates:
     def __init__(self, problem: StepProblem, ahead: Tensor | None = None):
         self.model, self.state, self.end = problem.model, problem.state, problem.end
         self.contact, self.rubs = problem.model.contact, problem.method.scheme.inertial
+        self._forces_at_end = problem.method.scheme.position == 1
         self.pairs: StepPairs | None = None
-        self.searches = 0
+        self._widened = 0
         self.none = self.contact.none
+        self.searches = len(self.contact.self_contacts) > 0 or self.contact.constrained
         self.load: Tensor | None = None
         self.near: tuple[Tensor, ...] = ()
         if not self.none:
@@ -85,7 +89,7 @@ class ContactCandidates:
     def without_state(self) -> ContactCandidates:
         """Return a copy for the equations alone, which does not keep the state before the step alive."""
         copied = copy.copy(self)
-        del copied.state
+        del copied.state, copied._ahead
         return copied
 
     def _least_search_distance(self) -> Tensor:
@@ -111,10 +115,38 @@ class ContactCandidates:
         """Find the pairs and points that may touch on the way to `ahead` (B, n)."""
         self.pairs = self.contact.may_touch(self.state.q, ahead, self.search_distance_of_parts)
         reach = self.search_distance.unsqueeze(1) if self.rubs else ANYWHERE
-        self.near = tuple(
-            torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) < reach
-            for o in self.contact.constrained_obstacles
-        )
+        obstacles = self.contact.constrained_obstacles
+        gaps = [torch.minimum(o.gap(self.state.q, self.state.time), o.gap(ahead, self.end)) for o in obstacles]
+        self.near = tuple(gap < reach for gap in gaps)
+        self._near_some = [(gap <= o.law.response.tolerance).any(1) for o, gap in zip(obstacles, gaps, strict=True)]
+        self._ahead = ahead
+
+    def seem_apart(self, running: Tensor) -> bool:
+        """Return whether no contact that is searched for bears a load in the running robots (B,), as far as is known.
+
+        What is known is whether they are apart where the step begins and where motion leads.
+        """
+        at_both = (self._parts_touch(q) for q in (self.state.q, self._ahead))
+        return not any(bool((running & touch).any()) for touch in chain(self._near_some, at_both))
+
+    def stay_apart(self, after: State, running: Tensor) -> bool:
+        """Return whether no such contact of the running robots (B,) would have borne a load in a step without them."""
+        touch = self._parts_touch(after.q)
+        for obstacle in self.contact.constrained_obstacles:
+            touch = touch | ~obstacle.out_of_reach(after.q, self.end)
+        if self.pairs is not None:
+            listed = self.pairs.listed
+            touch = touch | ~listed.cover(after.q) | pairs_passed(listed, self.state.q, after.q)
+        return not bool((running & touch).any())
+
+    def _parts_touch(self, q: Tensor) -> Tensor:
+        """Return the robots (B,) whose parts touch each other at q (B, n).
+
+        Where forces are evaluated in the middle of a step, its ends do not tell, and all pairs that may touch count.
+        """
+        if self.pairs is None:
+            return torch.zeros_like(self.end, dtype=torch.bool)
+        return self.contact.self_contacts.touch(self.pairs.listed, q if self._forces_at_end else None)
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
         """Return the contacts of the step from `state` that are constraints, with their first loads.
@@ -160,9 +192,9 @@ class ContactCandidates:
 
         Return whether that was done: after `SEARCHES` times it is not any more.
         """
-        if self.searches == SEARCHES:
+        if self._widened == SEARCHES:
             return False
-        self.searches += 1
+        self._widened += 1
         self.search_distance, self.search_distance_of_parts = (
             2 * self.search_distance,
             2 * self.search_distance_of_parts,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport, contact_report, obstacle_report, obstacle_report_names
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates
@@ -48,10 +49,41 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
     This is a step without any policy: contact candidates, equations, Newton's method, the state at the root.
     """
     candidates = ContactCandidates(problem)
+    if (apart := _step_apart(problem, candidates)) is not None:
+        return *apart, candidates
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running)
     after, info = step_to(problem, equations, candidates, q, info)
     return after, info, candidates
+
+
+def _step_apart(problem: StepProblem, candidates: ContactCandidates) -> tuple[State, StepInfo] | None:
+    """Return the states after a step in which nothing that is searched for touches, and how it went.
+
+    A root of the equations without these contacts is one of the equations with them where they bear no load. None where
+    something touches, or the first attempt does not solve the step.
+    """
+    compiled = problem.model.compilation.runs_compiled(problem.state.batch, problem.state.q)
+    if compiled or not (candidates.searches and problem.method.scheme.inertial):
+        return None
+    if not candidates.seem_apart(problem.running):
+        return None
+    found = _without_contact(problem) if problem.recorded is None else problem.recorded.step_apart(problem)
+    return found if found is not None and candidates.stay_apart(found[0], problem.running) else None
+
+
+def _without_contact(problem: StepProblem) -> tuple[State, StepInfo] | None:
+    """Return the states after a step without contact that is searched for, and how it went.
+
+    None where the first attempt fails, or something may have passed through an obstacle.
+    """
+    equations = problem.equations()
+    q, info = _root(problem, equations, problem.running, most=1)
+    after = _accepted(problem, equations, q, info)
+    obstacles = problem.model.contact.obstacles
+    if not bool(info.converged.all()) or bool(obstacles_suspected(obstacles, problem.state, after).any()):
+        return None
+    return after, dataclasses.replace(info, contact=step_contact(equations, q, problem.running))
 
 
 def step_to(
@@ -85,15 +117,20 @@ def _accepted(problem: StepProblem, equations: StepEquations, q: Tensor, info: S
 
 
 def _root(
-    problem: StepProblem, equations: StepEquations, running: Tensor, near: Tensor | None = None
+    problem: StepProblem,
+    equations: StepEquations,
+    running: Tensor,
+    near: Tensor | None = None,
+    most: int | None = None,
 ) -> tuple[Tensor, StepInfo]:
     """Return q (B, n) where the forces balance, and how it was found.
 
     Parameters
     ----------
     near : (B, n) a first iterate from which a line search is tried before the method's own attempts.
+    most : number of these attempts that are made at most; None: all.
     """
-    attempts = list(problem.method.attempts(equations, problem.divisible))
+    attempts = list(problem.method.attempts(equations, problem.divisible))[:most]
     first = None
     if near is not None:
         attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.of_dofs(near)

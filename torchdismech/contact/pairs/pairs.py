@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
-from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops
+from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops, vectors
 from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
 
@@ -138,6 +138,12 @@ class PairTable:
     def closest(self, nodes: tuple[Vec3, ...]) -> Closest:
         """Return the closest points of all pairs for these positions of their nodes."""
         return self.kernel(*nodes, *self.kernel_arguments)
+
+    @torch.no_grad()
+    def gaps(self, q: Tensor) -> Tensor:
+        """Return the gaps (C,) [m] of the pairs at q (B, n): the distances of their closest points less their reach."""
+        nodes = vectors(self.gathered(q))
+        return self.closest(nodes).squared_distance(nodes).sqrt() - self.reaches
 
     def gathered(self, vector: Tensor) -> Tensor:
         """Return the components (3 n, C) of a vector (B, n_dofs), such as q or velocity, at the nodes of each pair."""

@@ -276,6 +276,14 @@ class SelfContact(OnBody):
         chosen = None if sums is None else sums.touching(q)
         return touching(self._loops[table.kernel], table, q, velocity, self._force_law.constants, chosen)
 
+    @torch.no_grad()
+    def robots_touched(self, table: PairTable, q: Tensor) -> Tensor:
+        """Return the number (A,) of the robot of each pair of a table whose gap at q (B, n) is below the tolerance."""
+        if self.constrained:
+            return table.robot[table.gaps(q) <= of_robots(self.law.response.tolerance, table.robot)]
+        sums = self.sums(table, q, q)
+        return self.touching(table, q, q).robot if sums is None else table.robot[sums.touching(q)]
+
     def sums(self, table: PairTable, q: Tensor, velocity: Tensor) -> PairSums | None:
         """Return the sums over a table's pairs by compiled code; None if torch has to find them, by `touching`.
 
@@ -448,6 +456,14 @@ class SelfContacts(nn.ModuleList):
         Contacts that are constraints are left out.
         """
         return [self[table.contact].touching(table, q, velocity) for table in self.force_tables(pairs)]
+
+    def touch(self, pairs: Pairs, q: Tensor | None) -> Tensor:
+        """Return the robots (B,) bool of which some pair touches at q (B, n); None: those that have any pair."""
+        touch = torch.zeros(len(pairs.low), dtype=torch.bool, device=pairs.low.device)
+        for table in pairs.tables:
+            if len(table):
+                touch[table.robot if q is None else self[table.contact].robots_touched(table, q)] = True
+        return touch
 
     def force_tables(self, pairs: Pairs) -> list[PairTable]:
         """Return the tables that have any pairs, without those of constraints."""

@@ -5,6 +5,8 @@ are constraints have their loads for unknowns. So such steps run in Python, exce
 here: the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after
 the step. None of these depends on which parts touch; functions that do are in `pair_evaluations.py`, and whole Newton
 iterations in `pair_rounds.py`.
+
+While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.pair_evaluations import PairEvaluations
+from torchdismech.integrate.recorded.recordable import why_steps_apart_unrecorded
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.static_problem import StaticProblem
+from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import (
@@ -33,7 +38,8 @@ from torchdismech.integrate.search.primal_dual import (
     judged_step_arguments,
 )
 from torchdismech.integrate.step import obstacles_reported
-from torchdismech.native.graphs import recorded
+from torchdismech.native.graphs import Unrecordable, recorded
+from torchdismech.robot.state import State
 
 __all__ = ["RecordedEvaluations"]
 
@@ -67,7 +73,7 @@ class RecordedEvaluations:
     def __init__(self, kind: StepKind, problem: StepProblem):
         # slip velocities get buffers (B, 1), as friction is eased in robot by robot
         slips = problem.model.contact.with_slip(problem.state.q.new_ones(problem.state.batch, 1))
-        self._static = StaticProblem(kind, problem, slips)
+        self._kind, self._static = kind, StaticProblem(kind, problem, slips)
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
         with self._static.values.in_place():
@@ -75,14 +81,35 @@ class RecordedEvaluations:
             self._set_up_results = self._set_up_recording.replay()
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
+        self._started: tuple[Sequence[Tensor], StepProblem] | None = None  # a step that is not set up yet
+        self._whole_step: RecordedStep | None = None
+        self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
-        """Copy the inputs of a step to the static buffers, and replay the set-up."""
-        self._static.give(inputs, problem.dt)
-        self._set_up_recording.replay()
+        """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
+        self._started = inputs, problem
+
+    def step_apart(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
+        """Return the states after a step without contact that is searched for, and how it went.
+
+        None where no recording takes the step to its end.
+        """
+        recording = self._recorded_whole_step(problem)
+        if recording is None:
+            return None
+        recording.start(self._kind.inputs(problem), problem)
+        if (end := recording.finish_by_recordings()) is None:
+            return None
+        after, info = end  # in memory that the next step overwrites
+        return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
-        """Return the equations of the step that was set up, with its pairs that may touch and its constraints."""
+        """Return the equations of the started step, with its pairs that may touch and its constraints."""
+        if self._started is not None:
+            inputs, problem = self._started
+            self._static.give(inputs, problem.dt)
+            self._set_up_recording.replay()
+            self._started = None
         return RecordedEquations(
             self._set_up_results.bare, self._recordings_for, pairs, constraints, self._static.values
         )
@@ -99,6 +126,15 @@ class RecordedEvaluations:
         return self._recordings | self._with_pairs.recordings if all_bound else self._recordings
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _recorded_whole_step(self, problem: StepProblem) -> RecordedStep | None:
+        """Return the recording of steps without contact that is searched for; None if there cannot be one."""
+        if self._whole_step is None and not self._whole_step_refused:
+            try:
+                self._whole_step = RecordedStep(self._kind, problem.replace(recorded=None))
+            except Unrecordable:
+                self._whole_step_refused = True
+        return self._whole_step
 
     def _set_up(self) -> _SetUp:
         equations = self._static.prepared_equations()

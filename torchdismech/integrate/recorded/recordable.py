@@ -33,6 +33,7 @@ __all__ = [
     "modules_below",
     "why_code_unrecorded",
     "why_evaluations_unrecorded",
+    "why_steps_apart_unrecorded",
     "why_steps_unrecorded",
 ]
 
@@ -42,6 +43,11 @@ def why_steps_unrecorded(model: Model) -> str | None:
     contact = model.contact
     if len(contact.self_contacts) or contact.constrained:
         return "contact of parts of a robot, or by Complementarity"
+    return why_steps_apart_unrecorded(model)
+
+
+def why_steps_apart_unrecorded(model: Model) -> str | None:
+    """Return the same for steps in which no parts of a robot touch, and nothing touches what is a constraint."""
     if why := why_evaluations_unrecorded(model):
         return why
     if model.device.type != "cpu" and (why := _why_unrecorded_on_a_gpu(model)):

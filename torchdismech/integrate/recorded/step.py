@@ -128,6 +128,10 @@ class RecordedStep:
         """Return the states after the started step and how it went, in memory that the next step overwrites."""
         return self.finish_after_rounds(self.rounds.replay())
 
+    def finish_by_recordings(self) -> tuple[State, StepInfo] | None:
+        """Do the same as `finish`, but return None where recordings alone do not take the step to its end."""
+        return self.replayed_end() if self.rounds.replay() is RoundsOutcome.ROOTS else None
+
     def finish_after_rounds(self, outcome: RoundsOutcome) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went, once the rounds of the first attempt have ended."""
         attempts = 1

@@ -83,18 +83,14 @@ def _carried_along(equations: StepEquations, there: Tensor) -> Tensor:
 def _gained_velocity(equations: StepEquations) -> Tensor | float:
     """Return the velocity (B, n) that the present acceleration adds in the step; zero where motion is not smooth.
 
-    A robot that gains much of its velocity in a step vibrates too fast for the steps, or was let go; one that touches
-    something may be pushed back any time, as may one with parts that may touch each other.
+    A robot that gains much of its velocity in a step vibrates too fast for the steps, was let go, or hits something.
     """
     model, state, scheme = equations.model, equations.start.state, equations.scheme
-    if len(model.contact.self_contacts) or model.contact.constrained or not scheme.inertial:
+    if not scheme.inertial:
         return 0.0
     change, nodes = equations.dt * state.acceleration, 3 * model.body.n_nodes
     size = change[:, :nodes].abs().amax(1, keepdim=True)
     speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
-    smooth = size <= equations.smooth_change * speed
-    if equations.keeps_edge_lengths is not None:
-        smooth = smooth & (equations.keeps_edge_lengths > 0).unsqueeze(1)  # nothing pushes
     # their mean velocity in the step: other schemes' is half of it, to second order
     part = torch.where(size <= VERY_SMOOTH * speed, 1.0, 0.5) if scheme.damps_strongly else 0.5
-    return torch.where(smooth, part * change, 0.0)
+    return torch.where(size <= equations.smooth_change * speed, part * change, 0.0)
