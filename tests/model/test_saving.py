@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, straight, trainable
+from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight, trainable
 from torchdismech.contact import Penalty, SelfContact
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
@@ -178,6 +178,73 @@ def test_forces_that_a_force_holds_have_no_numbers_of_the_robot():
         assert [name for name, _ in both.named_parameters(remove_duplicate=once)] == own
     assert list(both.state_dict()) == own
     assert not list(both.named_parameters(recurse=False))
+
+
+def test_modules_that_hold_forces_have_what_the_forces_have():
+    """Put forces of a robot whose masses are trained into a list: their weights are all that it can train or freeze."""
+    listed = torch.nn.ModuleList([Learned(), Learned()])
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1100.0))
+    for force in listed:
+        builder.add_force(force)
+    model = builder.finalize()
+    mass = trainable.scaled(model, ["mass"])
+    for once in (False, True):
+        assert [name for name, _ in listed.named_parameters(remove_duplicate=once)] == ["0.weight", "1.weight"]
+    assert not [name for name, _ in listed.named_buffers() if "body" in name]
+    listed.requires_grad_(False)
+    assert [parameter for parameter in model.parameters() if parameter.requires_grad] == [mass.log_factor]
+    both = torch.nn.ModuleList([model.forces[0], model])  # the robot is left out below the force alone
+    assert any(parameter is mass.log_factor for parameter in both.parameters())
+
+
+def test_masses_are_put_back_where_a_force_acts():
+    """Exchange the masses of a robot with a force for the length of a call of torch.func."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1100.0))
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    model = builder.finalize()
+
+    class Weighed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self):
+            return self.model.body.mass.sum()
+
+    mass = model.body.mass
+    heavier = torch.func.functional_call(Weighed(), {"model.body.mass": 2 * mass}, ())
+    assert heavier == 2 * mass.sum() and model.body.mass is mass
+
+
+@pytest.mark.filterwarnings("ignore:shell. bending 'hinge' depends on the mesh")
+@pytest.mark.parametrize("bending", [None, "hinge", "midedge"])
+def test_numbers_are_saved_by_safetensors(bending, tmp_path):
+    """Save rods, and shells of both kinds, whose constants lie apart in memory; save a factor of two of them, too."""
+    from safetensors.torch import load, load_model, save, save_model
+
+    def robot(youngs):
+        builder, material = RobotBuilder(), Material(youngs, 1100.0, 0.3)
+        if bending is None:
+            builder.add_rod(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), material)
+        else:
+            sheet = meshes.disc(radius=0.1, spacing=0.05)
+            builder.add_shell(sheet.nodes, sheet.triangles, 1e-3, material, bending=bending)
+        return builder.finalize()
+
+    saved, loaded = robot(1e6), robot(2e6)
+    loaded.load_state_dict(load(save(saved.state_dict())))
+    rod, hinges = ["stretch.EA", "bend_twist.EI1"], ["membrane.membrane", "hinge.hinge"]
+    names = {None: rod, "hinge": hinges, "midedge": ["membrane.stiffness", "midedge.stiffness"]}[bending]
+    models = [saved, robot(2e6)]
+    factors = [trainable.scaled(model, names) for model in models]
+    with torch.no_grad():
+        factors[0].log_factor.fill_(0.5)
+    save_model(saved, tmp_path / "robot.safetensors")
+    load_model(models[1], tmp_path / "robot.safetensors")
+    assert factors[1].log_factor == 0.5
+    assert torch.equal(*(trainable.value(model, names[1]) for model in models))
 
 
 @pytest.mark.parametrize("assign", [False, True])

@@ -81,7 +81,7 @@ def bend_twist_terms(
             stencil,
             LinearElastic(stiffness, parts),
             measure=measure,
-            scale=measure,
+            scale=measure.clone(),  # its own memory, as safetensors refuses tensors that share some
             natural=tuple(torch.where(straight, torch.zeros_like(strain), strain) for strain in natural),
             controlled=stencil.natural_of,
             dissipation=viscous(stiffness, relaxation),

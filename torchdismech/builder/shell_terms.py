@@ -107,7 +107,7 @@ def _mid_edge_term(shells: Shells, body: Body, faces: np.ndarray) -> ElasticTerm
         stencil,
         Plate(constants["bending"], constants["poisson"]),
         measure=shells.face_area[faces],
-        natural=tuple(b.squeeze(0) for b in natural),
+        natural=tuple(b.squeeze(0).clone() for b in natural),
         controlled=stencil.natural_of,
         dissipation=Plate(constants["bending"] * relaxation, constants["poisson"].clone()) if damped else None,
     )

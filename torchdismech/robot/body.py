@@ -368,25 +368,23 @@ class OnBody(nn.Module):
     """A module that acts on a robot: its parameters, and what is saved of it and loaded into it, are its own.
 
     Those of the robot are the model's to train and to save. So what one robot has learned goes into a module that
-    belongs to another robot, or to none yet. `parameters()` of a module that holds it, such as an `nn.ModuleList`, has
-    those of the robot all the same.
+    belongs to another robot, or to none yet, and modules that hold it, such as an `nn.ModuleList`, have what it has.
     """
 
     body: Body
 
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Yield the module's own parameters, as `nn.Module.named_parameters` does, without those of the robot."""
-        of_robot: set[nn.Module] = {self.body} if hasattr(self, "body") else set()
-        modules = self.named_modules(of_robot, prefix, remove_duplicate) if recurse else [(prefix, self)]
-        seen: set[nn.Parameter] = set()
-        for place, module in modules:
-            for name, parameter in module._parameters.items():
-                if parameter is not None and parameter not in seen:
-                    if remove_duplicate:
-                        seen.add(parameter)
-                    yield f"{place}.{name}" if place else name, parameter
+    def named_modules(
+        self, memo: set[nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Module]]:
+        """Yield this module and those in it, as `nn.Module.named_modules` does, without the robot at any depth.
+
+        So `parameters()`, `buffers()` and what torch derives from them leave the robot out, too.
+        """
+        memo = set() if memo is None else memo
+        hidden = {self.body}.difference(memo) if hasattr(self, "body") else set()
+        memo.update(hidden)
+        yield from super().named_modules(memo, prefix, remove_duplicate)
+        memo.difference_update(hidden)
 
     def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the module's own numbers, as `nn.Module.state_dict` does, without those of the robot."""
