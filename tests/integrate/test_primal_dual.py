@@ -237,6 +237,28 @@ def test_rows_that_go_on_alone(monkeypatch):
     assert any(float(found.abs().sum()) > 0 for found in known)
 
 
+def test_worms_with_scales_do_not_go_to_and_fro_between_forward_and_backward():
+    """Bend worms at random on a floor that their scales hold backward: primal-dual steps find each step's root."""
+    robots, moves = 16, 12
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 3e-3), (0.1, 0, 3e-3), 11), Circle(3e-3), Material(2e5, 1100.0, 0.5, 0.02))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    scales = Friction(0.4, 5e-3, forward_coefficient=0.1, backward_coefficient=0.8)
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(100.0, 5e-4), scales))
+    model = builder.finalize()
+    bends = torch.rand(moves, robots, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    natural = torch.zeros(moves, robots, 9, 2, dtype=torch.float64)
+    natural[..., 0] = (0.8 * bends - 0.4).repeat_interleave(3, 2)
+    state, worst = model.initial_state(robots), 0
+    for bent in natural:
+        for _ in range(2):
+            state, info = ImplicitEuler(1e-2).step(model, state, Control(natural_curvature=bent), throw=True)
+            worst = max(worst, int(info.iterations.max()))
+    assert (
+        worst <= PRIMAL_DUAL_STEPS
+    )  # 17; with whole steps alone 43, of which the last ones are those of other searches
+
+
 def test_steps_converge_fast_and_move_parts_a_little_at_a_time(monkeypatch):
     """Square the residual near the root; take no step in which two parts move far against each other."""
     model, state = crossing()

@@ -100,6 +100,11 @@ class SmoothedFriction:
         return fraction.unsqueeze(1)
 
     @property
+    def directional(self) -> bool:
+        """Whether rods rub on some obstacle with other coefficients along themselves than across."""
+        return any(law.friction is not None and law.friction.directional for law in self._laws)
+
+    @property
     def obstacle_count(self) -> int:
         """Number of obstacles with smoothed friction."""
         return len(self._obstacles)
