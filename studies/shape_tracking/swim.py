@@ -25,8 +25,7 @@ from torch import Tensor
 
 from studies.shape_tracking.shape_tracking import LENGTH, OMEGA, SLOPE, START, WAVES, build
 from torchdismech import Control, ImplicitEuler, Model, State
-from torchdismech.environments import Environment, Step, Task, strains
-from torchdismech.environments.actions import Action
+from torchdismech.environments import Action, Environment, Step, Task, strains
 
 NODES, DT = 21, 2e-2  # s
 UPDATES = 12  # of the search by gradients
@@ -38,12 +37,7 @@ FEWEST, MOST = 0.0, 6.0
 class Waves(Action):
     """Two numbers, how many waves a body length has, at the head and at the tail."""
 
-    def __init__(self) -> None:
-        self._bound("Waves", FEWEST, MOST)
-        self.count = 2
-
-    def check(self, model: Model) -> None:
-        """Accept any model."""
+    low, high, count = FEWEST, MOST, 2
 
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
         """Return the control with the natural curvature of the wave at the end of a step."""

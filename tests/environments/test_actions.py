@@ -5,7 +5,7 @@ import torch
 
 from tests.environments.arms import NODES, arm, environment
 from torchdismech import Circle, InputError, Material, RobotBuilder, Static, forces, meshes, straight
-from torchdismech.environments import Actuator, Constant, Held, node_positions
+from torchdismech.environments import Action, Actuator, Constant, Held, node_positions
 from torchdismech.magnetics import Constant as Uniform
 from torchdismech.magnetics import Magnetic, MovingDipole, Table
 from torchdismech.robot.state import Control
@@ -127,3 +127,43 @@ def test_angles_do_not_take_the_place_of_changed_curvatures():
     model.term("midedge").natural_curvature11 += 0.5
     with pytest.raises(InputError, match="midedge.natural_curvature11 was changed, and angles would take its place"):
         fold.check(model)
+
+
+class Wave(Action):
+    """How far a force on a tip goes to and fro."""
+
+    low, high, count = -1.0, 1.0, 1
+
+    def added(self, control, numbers, state, model):
+        """Return the control with a force up, which depends on the time."""
+        force = torch.zeros_like(state.q)
+        force[:, 3 * NODES - 1] = 1e-3 * numbers[:, 0] * torch.cos(10 * state.time)
+        return control.replace(force=force)
+
+
+def test_an_action_of_ones_own_needs_bounds_a_count_and_a_control_alone():
+    """Move an arm by a class that has nothing else, within its bounds, with other numbers at each step."""
+    there, beyond, back = (reached([Wave()], [number]) for number in (1.0, 7.0, -1.0))
+    assert torch.equal(there, beyond) and not torch.equal(there, back)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 1.5}, r"Task.actions\[0\]: count: expected a whole number from 1 up, got 1.5"),
+        ({"low": 1.0}, r"Task.actions\[0\]: expected low < high, got 1.0 and 1.0"),
+        ({"high": "far"}, r"Task.actions\[0\]: bound: expected a number, got 'far'"),
+        ({"added": lambda self, control, *_: None}, r"Odd.added: expected the control .* changed, got NoneType"),
+    ],
+)
+def test_an_action_of_ones_own_is_refused_in_words(changes, message):
+    """Give an action another count, bounds that are none, and no control."""
+    with pytest.raises(InputError, match=message):
+        reached([type("Odd", (Wave,), changes)()], [0.5])
+
+
+def test_an_action_without_bounds_is_refused():
+    """Leave out what an action has to say of its numbers."""
+    bare = type("Bare", (Action,), {"added": Wave.added, "low": 0.0, "high": 1.0})
+    with pytest.raises(InputError, match="Bare has no count: low and high are the bounds"):
+        reached([bare()], [0.5])

@@ -3,7 +3,7 @@
 `Environment` is the core, on tensors; `gym` and `torchrl` wrap it for Gymnasium and TorchRL (extra [rl]).
 """
 
-from torchdismech.environments.actions import Actuator, Constant, Force, Held
+from torchdismech.environments.actions import Action, Actuator, Constant, Force, Held
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.environment import Environment
 from torchdismech.environments.episodes import Episodes, Outcome
@@ -11,6 +11,7 @@ from torchdismech.environments.observations import contact, node_positions, node
 from torchdismech.environments.task import Step, Task
 
 __all__ = [
+    "Action",
     "Actuator",
     "Constant",
     "Draws",

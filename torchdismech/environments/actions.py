@@ -13,14 +13,24 @@ from torch import Tensor
 from torchdismech.actuation import Tendons
 from torchdismech.control.elements import can_change
 from torchdismech.elastic.natural import natural_strain, refuse_curvatures_without_angles
-from torchdismech.errors import InputError, real_number, refuse_one_alone
+from torchdismech.errors import InputError, real_number, refuse_one_alone, refuse_other_kind, whole_number
 from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, numbers, refuse_out_of_bounds, refuse_table, row_of
 
-__all__ = ["Action", "Actuator", "Constant", "Force", "Held", "controlled", "refuse_hidden", "refuse_no_length"]
+__all__ = [
+    "Action",
+    "Actuator",
+    "Constant",
+    "Force",
+    "Held",
+    "controlled",
+    "refuse_hidden",
+    "refuse_no_length",
+    "refuse_no_numbers",
+]
 
 # the strains whose natural values a field of `Control` holds, in the order of the rows of an `Actuator` matrix
 FIELDS = {
@@ -33,6 +43,9 @@ FIELDS = {
 
 class Action(ABC):
     """A part of an action: `count` numbers, each between two bounds, and what they do to the control of a step.
+
+    One of your own sets `low`, `high` and `count`, as attributes of its class or in its constructor, and defines
+    `added`; `check` may refuse models that it does not fit.
 
     Attributes
     ----------
@@ -57,9 +70,8 @@ class Action(ABC):
         if not self.low < self.high:
             raise InputError(f"{name}: expected low < high, got {low} and {high}")
 
-    @abstractmethod
-    def check(self, model: Model) -> None:
-        """Refuse a model that this action does not fit."""
+    def check(self, model: Model) -> None:  # noqa: B027 - by default there is nothing to refuse
+        """Refuse a model that this action does not fit; by default any is accepted."""
 
     @abstractmethod
     def added(self, control: Control, numbers: Tensor, state: State, model: Model) -> Control:
@@ -67,7 +79,8 @@ class Action(ABC):
 
         During the call the model holds the tensors of `Control.values`, such as constants drawn for an episode; they
         have to stay in the control. Unless the action `holds`, this is called at each step of an action, so that the
-        numbers may describe something that changes over the steps, such as a travelling wave.
+        numbers may describe something that changes over the steps, such as a travelling wave: `state.time` (B,) [s] is
+        the time at the beginning of the step.
         """
 
 
@@ -284,6 +297,20 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
     return torch.equal(*accelerations)
 
 
+def refuse_no_numbers(where: str, action: Action) -> None:
+    """Refuse an action without bounds or count, with bounds in the wrong order, and a count that is no whole number."""
+    for name in ("low", "high", "count"):
+        if not hasattr(action, name):
+            raise InputError(
+                f"{where}: {type(action).__name__} has no {name}: low and high are the bounds of its numbers, count is "
+                "how many there are"
+            )
+    whole_number(action.count, f"{where}: count")
+    low, high = (real_number(bound, f"{where}: bound") for bound in (action.low, action.high))
+    if not low < high:
+        raise InputError(f"{where}: expected low < high, got {low} and {high}")
+
+
 def refuse_hidden(actions: Sequence[Action]) -> None:
     """Refuse actions of which one would hide another: two that set the same constant or the same dof."""
     constants = [action.name for action in actions if isinstance(action, Constant)]
@@ -331,4 +358,7 @@ def controlled(
     for part, entries in sorted(parts, key=lambda pair: not isinstance(pair[0], Constant)):
         with model.lock, model.values_of(control).in_place():
             control = part.added(control, entries, state, model)
+            refuse_other_kind(
+                f"{type(part).__name__}.added", control, Control, "the control that it was given, changed"
+            )
     return control

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.environments.actions import Action, Constant, refuse_hidden, refuse_no_length
+from torchdismech.environments.actions import Action, Constant, refuse_hidden, refuse_no_length, refuse_no_numbers
 from torchdismech.environments.draws import Draws
 from torchdismech.environments.observations import Observation
 from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
@@ -75,7 +75,10 @@ class Task:
     def check(self, model: Model) -> None:
         """Refuse actions that do not fit the robots or each other, such as two that set the same constant."""
         for k, action in enumerate(self.actions):
-            refuse_other_kind(f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held or Force")
+            refuse_other_kind(
+                f"Task.actions[{k}]", action, Action, "an Actuator, Constant, Held, Force or other Action"
+            )
+            refuse_no_numbers(f"Task.actions[{k}]", action)
             action.check(model)
         refuse_hidden(self.actions)
         refuse_no_length(self.actions, model)
