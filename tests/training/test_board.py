@@ -30,6 +30,7 @@ def test_tags_are_those_of_the_page(tmp_path):
     board.batch(Progress(), batch, 5, 100.0)
     for group in ("physics", "final/physics"):
         board.constants(group, {"bending": torch.ones(2)}, 0)
+    board.constants("starts", {"size": torch.ones(())}, 0)
     board.held_out(Progress(), errors, errors, 0.1)
     for split in ("held_out", "held_out_final", "eval"):
         board.hparams(config, split, errors, 0)

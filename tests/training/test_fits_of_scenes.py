@@ -48,6 +48,20 @@ def test_fitted_start_and_prior_go_into_the_checkpoint_and_on(folder):
     assert set(facts["constants"]) == {"bending"}
 
 
+def test_how_large_fitted_starts_are_is_shown(folder):
+    """Fit velocities, then the constants alone: TensorBoard shows the size of starts while they are fitted."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    changed = tables(folder, start={"velocity": "fitted", "frames": 2, "rounds": 1})
+    stage = changed["stages"][0] | {"iterations": 2}
+    changed["stages"] = [stage | {"name": "starts", "train": ["starts"]}, stage | {"name": "constants"}]
+    fit(Config.model_validate(changed), folder / "run")
+    shown = EventAccumulator(str(next((folder / "run").glob("events*")))).Reload().Scalars("starts/size")
+    fitted = checkpoint.load(folder / "run", "after-starts")[0]["starts.fitted"]
+    assert [event.step for event in shown] == [1, 2]
+    assert shown[-1].value == pytest.approx(float(fitted.square().mean().sqrt()), rel=1e-6)
+
+
 def test_fitted_robots_are_used_elsewhere(folder):
     """Fit without an evaluation split: the robot of the run moves as one that is built with the fitted constants."""
     fit(Config.model_validate(tables(folder)), folder / "run")

@@ -167,6 +167,9 @@ class Trainer:
             speed = batch.windows * horizon * self.system.substeps / seconds
             self.board.batch(progress, batch, horizon, speed)
             self.board.constants("physics", self.system.values(), progress.total)
+            if self.starts is not None and "starts" in stage.train:
+                size = self.starts.fitted.detach().square().mean().sqrt()
+                self.board.constants("starts", {"size": size}, progress.total)
 
     def _by_adam(self, stage: Stage, horizon: int) -> Batch:
         """Take a step of Adam on the next windows of the sampler."""
