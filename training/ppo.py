@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDict
@@ -23,6 +24,9 @@ from torchdismech.environments.torchrl import TorchRLRobotEnv
 from torchdismech.errors import InputError, real_number, refuse_other_kind, truth, whole_number
 from training import ppo_checkpoint
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
 __all__ = ["rewards_of", "trained_policy"]
 
 EPOCHS, PARTS = 6, 4  # passes over the samples of an update, and minibatches of a pass
@@ -37,6 +41,7 @@ def trained_policy(
     width: int = 64,
     checkpoint: Path | str | None = None,
     resume: bool = False,
+    log: Path | str | None = None,
 ) -> ProbabilisticActor:
     """Train a policy by `updates` updates, each from so many `actions` of every robot, and return it.
 
@@ -53,6 +58,8 @@ def trained_policy(
     width : neurons in each of the two hidden layers of policy and critic.
     checkpoint : file that is written after each update, with all that the next one needs; None: no file.
     resume : whether to go on from that file, with the same environment and arguments.
+    log : folder for TensorBoard, which the extra [train] brings: rewards, failed steps, losses and speed of each
+        update; None: nothing is written.
 
     Raises
     ------
@@ -66,17 +73,24 @@ def trained_policy(
     robots, learner = TorchRLRobotEnv(environment), _Learner.untrained(environment, settings)
     environment.reset()
     done = ppo_checkpoint.load(path, learner.parts, environment, settings) if path is not None and resume else 0
+    board = None if log is None else _board(log, done)
     for k in range(done, updates):
+        began = perf_counter()
         samples = _collected(robots, learner.policy, actions)
+        seconds = perf_counter() - began
         for _ in range(EPOCHS):
             learner.advantage(samples)
-            _improve(learner.loss, learner.optimiser, samples.reshape(-1))
+            terms = _improve(learner.loss, learner.optimiser, samples.reshape(-1))
+        if board is not None:
+            _show(board, k, samples, terms, seconds)
         learner.schedule.step()
         learner.refuse_not_finite(k)
         if k % 5 == 0 or k == updates - 1:
             print(f"  update {k:3d}: mean reward of an action {samples['next', 'reward'].mean():.4f}", flush=True)
         if path is not None:
             ppo_checkpoint.save(path, learner.parts, environment, settings, k + 1)
+    if board is not None:
+        board.close()
     return learner.policy
 
 
@@ -220,11 +234,38 @@ def _collected(robots: TorchRLRobotEnv, policy: ProbabilisticActor, actions: int
         return robots.rollout(actions, policy, break_when_any_done=False, auto_reset=False, tensordict=robots.seen())
 
 
-def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: TensorDict) -> None:
-    """Pass once over the samples in random order, with a step of the optimiser for each of `PARTS` minibatches."""
+def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: TensorDict) -> TensorDict:
+    """Pass once over the samples in random order, with a step of the optimiser for each of `PARTS` minibatches.
+
+    Returns the loss of the last one, by its terms.
+    """
     for part in samples[torch.randperm(len(samples), device=samples.device)].chunk(PARTS):
         terms = loss(part)
         optimiser.zero_grad()
         sum(terms[name] for name in ("loss_objective", "loss_critic", "loss_entropy")).backward()
         nn.utils.clip_grad_norm_(loss.parameters(), 1.0)
         optimiser.step()
+    return terms.detach()
+
+
+# ---- what TensorBoard shows ----------------------------------------------------------------------------------------
+
+
+def _board(folder: Path | str, done: int) -> SummaryWriter:
+    """Return a writer for updates from `done` on; those that an earlier training wrote after that are not shown."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=done)
+
+
+def _show(board: SummaryWriter, update: int, samples: TensorDict, terms: TensorDict, seconds: float) -> None:
+    """Write an update: rewards, failed or ended episodes, robots' actions a second, and the terms of the loss."""
+    after = samples["next"]
+    board.add_scalar("reward/of_an_action", float(after["reward"].mean()), update)
+    board.add_scalar("episodes/terminated", int(after["terminated"].sum()), update)
+    board.add_scalar("episodes/truncated", int(after["truncated"].sum()), update)
+    board.add_scalar("speed/actions_per_second", samples.numel() / seconds, update)
+    for name, value in terms.items():
+        if value.numel() == 1:
+            board.add_scalar(f"policy/{name}", float(value), update)
+    board.flush()

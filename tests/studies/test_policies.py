@@ -65,6 +65,23 @@ def test_training_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
         trained(checkpoint=file, resume=True)
 
 
+def test_training_is_shown_by_tensorboard(tmp_path):
+    """Show each update once, also those of a training that goes on; see rewards and episodes as they were."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def trained(**options):
+        arms = environment(2, horizon=2)
+        return trained_policy(arms, 3, 2, width=4, checkpoint=tmp_path / "policy.pt", log=tmp_path / "log", **options)
+
+    trained()
+    shown = EventAccumulator(str(tmp_path / "log")).Reload()
+    for tag in ("reward/of_an_action", "speed/actions_per_second", "policy/loss_objective", "policy/entropy"):
+        assert [event.step for event in shown.Scalars(tag)] == [0, 1, 2]
+    assert [event.value for event in shown.Scalars("episodes/truncated")] == [2.0, 2.0, 2.0]
+    trained(resume=True)
+    assert len(EventAccumulator(str(tmp_path / "log")).Reload().Scalars("reward/of_an_action")) == 3
+
+
 def test_episodes_go_on_over_updates(monkeypatch):
     """Take fewer actions an update than an episode has: robots go on, and begin anew when their episode is over."""
     arms, taken = environment(2, horizon=5), []
