@@ -194,6 +194,8 @@ def test_modules_that_hold_forces_have_what_the_forces_have():
     assert not [name for name, _ in listed.named_buffers() if "body" in name]
     listed.requires_grad_(False)
     assert [parameter for parameter in model.parameters() if parameter.requires_grad] == [mass.log_factor]
+    listed.float().eval()
+    assert model.body.nodes.dtype == torch.float64 and model.body.training and listed[0].weight.dtype == torch.float32
     both = torch.nn.ModuleList([model.forces[0], model])  # the robot is left out below the force alone
     assert any(parameter is mass.log_factor for parameter in both.parameters())
 

@@ -386,6 +386,13 @@ class OnBody(nn.Module):
         yield from super().named_modules(memo, prefix, remove_duplicate)
         memo.difference_update(hidden)
 
+    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
+        """Yield the modules in this one, as `nn.Module.named_children` does, without the robot.
+
+        So `to`, `float`, `train`, `eval` and `apply` leave the robot as it is.
+        """
+        return ((name, child) for name, child in super().named_children() if child is not self._modules.get("body"))
+
     def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
         """Return the module's own numbers, as `nn.Module.state_dict` does, without those of the robot."""
         numbers = super().state_dict(*args, prefix=prefix, **kwargs)
