@@ -117,6 +117,14 @@ def test_what_is_no_learned_force_is_refused(folder, monkeypatch, network, messa
         build(config, prepared_recordings(config, "train")[0], allow_code=True)
 
 
+@pytest.mark.parametrize("name", ["bend", "twist", "stretch"])
+def test_names_of_energies_that_rods_have_are_refused(folder, name):
+    """Name the term, not the scene, where a learned energy is called as one of the rods' own."""
+    config = Config.model_validate(tables(folder, terms={name: {"kind": "energy", "network": "ResidualEnergy"}}))
+    with pytest.raises(InputError, match=f"^terms.{name}: expected a name that no energy of the rods has"):
+        build(config, prepared_recordings(config, "train")[0])
+
+
 def test_what_a_constructor_of_the_user_raises_is_said_with_its_line(folder, monkeypatch):
     """End in a sentence that names the term, the file and its line, not in a traceback of the library."""
     (folder / "mine.py").write_text(TERMS.replace("torch.nn.Linear(3, 3)", "torch.nn.Linear(3)"))

@@ -29,6 +29,7 @@ from training.system import Prediction, System
 
 __all__ = ["PhysicsSystem", "Schedule", "add_terms", "naming_terms"]
 
+OF_RODS = ("stretch", "bend", "twist")  # names of their energies in `Model.energies`
 STRAINS = {"bend_twist": 3, "stretch": 1}  # number of strains of a spring
 Schedule = Callable[[Tensor, Model], Control]
 Observer = Callable[[State, State, Control], Mapping[str, Tensor]]
@@ -226,6 +227,10 @@ def _add(builder: RobotBuilder, name: str, term: Term, config_file: str) -> nn.M
         builder.add_dissipation(term.strain, module)
     elif term.replace:
         builder.replace_energy(term.strain, module)
+    elif name in OF_RODS:
+        raise InputError(
+            f"terms.{name}: expected a name that no energy of the rods has in reports, got {name!r}: choose another one"
+        )
     else:
         builder.add_energy(term.strain, module, part=name)
     return module
