@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.environments.arms import NODES, actions, bend, environment, reach
+from tests.environments.arms import NODES, actions, arm, bend, environment, reach
 from torchdismech import (
     Circle,
     InputError,
@@ -12,6 +12,7 @@ from torchdismech import (
     RobotBuilder,
     Static,
     straight,
+    trainable,
 )
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
@@ -113,6 +114,9 @@ def tendon(**driven):
 def pull():
     """Return an action on the gravity."""
     return Constant("Gravity.acceleration", -1.0, 1.0, count=3)
+
+
+IDLE = ["edge_radius", "node_volume"]  # sizes that act on loads which this robot has not
 
 
 def drawn(name, values):
@@ -252,12 +256,23 @@ def drawn(name, values):
             lambda env: drawn("constants", {"Gravity.acceleration": torch.zeros(5, dtype=torch.float64)}),
             r"Task.constants: Gravity.acceleration: expected a row for each robot, .* got \(5,\): draw it with a count",
         ),
+        (
+            lambda env: drawn("constants", {name: torch.full((5, 1), 0.1).double() for name in IDLE}),
+            r"Task.constants: edge_radius, node_volume: changes nothing here: sizes of a body act on loads alone",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(wrong, words):
     """Name what was wrong."""
     with pytest.raises(InputError, match=words):
         wrong(environment())
+
+
+def test_sizes_without_effect_are_drawn_beside_others():
+    """Draw a radius by all constants that depend on it, of which some act on loads that this robot has not."""
+    model, law = arm(), torch.full((5, 1), 1e-3, dtype=torch.float64)
+    sizes = {name: trainable.value(model, name).expand(5, -1) for name in IDLE}
+    environment(model=model, constants=lambda model, draws: {**sizes, "bend_twist.EI1": law}).reset()
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ __all__ = [
     "refuse_hidden",
     "refuse_no_length",
     "refuse_no_numbers",
+    "refuse_without_effect",
 ]
 
 # the strains whose natural values a field of `Control` holds, in the order of the rows of an `Actuator` matrix
@@ -182,11 +183,7 @@ class Constant(Action):
             raise InputError(
                 f"Constant({self.name}): count = {self.count}, but it has {entries} numbers here; give count={entries}"
             )
-        if _acts_on_nothing(model, self.name):
-            raise InputError(
-                f"Constant({self.name}): changes nothing here: sizes of a body act on loads alone, such as drag; "
-                "lengths at rest are stretch.rest_length, stiffnesses stretch.EA, bend_twist.EI1 and so on"
-            )
+        refuse_without_effect(f"Constant({self.name})", model, [self.name])
         place = model.places[self.name]
         for name, bound in (("low", self.low), ("high", self.high)):
             value = getattr(*place).new_tensor(bound)
@@ -295,6 +292,15 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
             force = model.mechanics.force(model.start_step(state), state.q, state.velocity, state.time)
             accelerations.append(model.mechanics.inertia.solved(force, model.unknowns))
     return torch.equal(*accelerations)
+
+
+def refuse_without_effect(where: str, model: Model, names: Sequence[str]) -> None:
+    """Refuse constants all of which are sizes of the body that change nothing."""
+    if all(name in model.places and _acts_on_nothing(model, name) for name in names):
+        raise InputError(
+            f"{where}: changes nothing here: sizes of a body act on loads alone, such as drag; lengths at rest are "
+            "stretch.rest_length, stiffnesses stretch.EA, bend_twist.EI1 and so on"
+        )
 
 
 def refuse_no_numbers(where: str, action: Action) -> None:

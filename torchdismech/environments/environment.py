@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import warn_of_overlap
-from torchdismech.environments.actions import controlled
+from torchdismech.environments.actions import controlled, refuse_without_effect
 from torchdismech.environments.checks import (
     noted_in_errors,
     refuse_not_finite,
@@ -87,6 +87,7 @@ class Environment:
         self._current: Episodes | None = None
         self._ended = torch.zeros(self.batch, dtype=torch.bool, device=model.device)
         self._warned = False  # whether it has warned of steps after all episodes are over
+        self._drawn_before: Sequence[str] = []  # names of the constants that were drawn last
 
     @classmethod
     def from_scene(
@@ -166,6 +167,7 @@ class Environment:
         draws = Draws(seed, episode, dtype=model.dtype)
         constants = _drawn("constants", task.constants, model, draws)
         task.check_drawn(constants)
+        self._refuse_idle(sorted(constants))
         start = _drawn("start", task.start, model, draws)
         if odd := sorted(start.keys() - {"q", "velocity"}):
             raise InputError(f"Task.start: expected q and velocity, got {odd[0]!r}")
@@ -177,6 +179,12 @@ class Environment:
         state = model.initial_state(self.batch, control=Control(values=constants), **start)
         rows = {name: value if value.dim() else value.expand(self.batch, 1) for name, value in constants.items()}
         return Episodes(self.integrator.started(state), goal, rows, seed, episode, torch.zeros_like(seed))
+
+    def _refuse_idle(self, names: Sequence[str]) -> None:
+        """Refuse to draw only constants that change nothing; the same names are looked at once."""
+        if names and names != self._drawn_before:
+            refuse_without_effect(f"Task.constants: {', '.join(names)}", self.model, names)
+            self._drawn_before = names
 
     def observed(self, at: Episodes) -> Tensor:
         """Return the task's observations (B, k)."""
