@@ -52,6 +52,18 @@ def test_transforms(transform):
         transform(height)(velocity)
 
 
+def test_transforms_of_controls_of_a_state_made_within():
+    """Refuse them in words where a robot with loads makes its state in the function itself."""
+    line, drag = straight((0, 0, 0), (0.3, 0, 0), 5), forces.Resistive(0.1, 0.2)
+    model = rod_through(line, Circle(5e-3), Material(1e6, 1000.0), [drag]).finalize()
+
+    def height(push):
+        return ImplicitEuler(1e-2).step(model, model.initial_state(), Control(force=push))[0].q.sum()
+
+    with pytest.raises(RuntimeError, match=r"cannot be transformed by torch\.func.*torch\.autograd\.grad"):
+        torch.func.grad(height)(torch.zeros(1, model.n_dofs, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("transform", [torch.func.grad, torch.func.jacrev])
 @pytest.mark.parametrize("energy", [False, True])
 def test_transforms_of_states_of_robots_with_hooks(transform, energy):

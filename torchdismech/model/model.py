@@ -92,6 +92,7 @@ class Model(CheckedModel):
 
     Attributes
     ----------
+    block_entries : how many derivatives by position a robot's forces without stencils have, for estimates of memory.
     in_plane : checks of a planar robot; None for a robot whose nodes may move along y, or edges turn about themselves.
     """
 
@@ -127,8 +128,8 @@ class Model(CheckedModel):
         self.compilation = Compilation(compile, Cost.estimated(len(terms), derivatives(summed)))
         self.frames = Frames(body, free, self.compilation)
         self._try_hooks()
-        work = derivatives(summed) + block_entries(forces)  # known now that users' forces have been tried
-        self.compilation.cost = Cost.estimated(len(terms), work)
+        self.block_entries = block_entries(forces)  # known now that users' forces have been tried
+        self.compilation.cost = Cost.estimated(len(terms), derivatives(summed) + self.block_entries)
         self._lay_out()
         self.mechanics.refuse_equal_names(self.batch)
         self.solvers = Solvers(solver, body, self.layout.pattern)
