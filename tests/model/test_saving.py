@@ -135,6 +135,8 @@ def test_what_a_force_has_learned_goes_into_other_robots():
     for loaded in (model.forces[0], Learned()):
         loaded.load_state_dict(saved)
         assert loaded.weight.item() == 2.0
+    with pytest.raises(InputError, match=r"Learned: .* take over what was learned by new.load_state_dict"):
+        rod_through(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1.0), [learned]).finalize()
     assert torch.equal(model.body.mass, mass)
     trainable.scaled(model, ["mass"])
     assert [name for name, _ in model.forces[0].named_parameters("of")] == ["of.weight"]

@@ -95,7 +95,10 @@ class Force(OnBody):
     def bind(self, body: Body) -> None:
         """Store the robot that the force acts on; called once, when the model is made."""
         if hasattr(self, "body"):
-            raise InputError(f"{type(self).__name__}: belongs to another model already; make a new one for each model")
+            raise InputError(
+                f"{type(self).__name__}: belongs to another model already; make a new one for each model, "
+                "and take over what was learned by new.load_state_dict(old.state_dict())"
+            )
         self.body = body
 
     def learn_free(self, free: np.ndarray) -> None:
