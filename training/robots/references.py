@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from training.data import Recordings
 from training.robots.trees import Tree
@@ -30,17 +31,10 @@ def reference_predictions(recordings: Recordings, gripped: list[int]) -> dict[st
 def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:
     """Return the weights (N, G) of gripped nodes: linear in arc length between neighbouring ones, constant beyond."""
     tree = Tree.measured(recordings)
-    arc = torch.cat([tree.length.new_zeros(1), tree.length[: tree.trunk].cumsum(0)])
+    arc = pad(tree.length[: tree.trunk].cumsum(0), (1, 0))
     knots = arc[gripped]
-    weight = torch.zeros(tree.nodes, len(gripped), dtype=arc.dtype, device="cpu")
-    for node, place in enumerate(arc):
-        right = int(torch.searchsorted(knots, place).clamp(0, len(gripped) - 1))
-        left = max(right - 1, 0)
-        if place >= knots[-1] or place <= knots[0] or left == right:
-            weight[node, 0 if place <= knots[0] else len(gripped) - 1] = 1
-        else:
-            share = (place - knots[left]) / (knots[right] - knots[left])
-            weight[node, left], weight[node, right] = 1 - share, share
+    share = ((arc[:, None] - knots[:-1]) / knots.diff()).clamp(0, 1)  # of the way from each knot to the next
+    weight = pad(pad(share, (1, 0), value=1.0) - pad(share, (0, 1)), (0, 0, 0, len(tree.edges) - tree.trunk))
     for begin, end in tree.edges[tree.trunk :].tolist():
         weight[end] = weight[begin]
     return weight
