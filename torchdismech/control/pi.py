@@ -110,40 +110,24 @@ class PI(Feedback):
     ):
         refuse_other_model("control.PI", model, Model)
         refuse_other_kind("PI: strains", strains, Strains, "control.Strains(model, fields)")
-        if isinstance(noise, Mapping):
-            if math.inf in noise.values():
-                raise InputError(f"PI: noise: expected finite numbers by field, got {dict(noise)}")
-            noise = strains.spread(noise, "PI: noise").nan_to_num(posinf=0.0)
-        super().__init__(dt, every, delay, noise, seed, robots)
-        if self.noise is not None and self.noise.shape not in ((), (len(strains),)):
-            raise InputError(f"PI: noise: expected a number, or shape ({len(strains)},), got {tuple(self.noise.shape)}")
-        if type(smoothing) is not int or smoothing < 0:
-            raise InputError(f"PI: smoothing: expected a whole number of passes from 0 on, got {smoothing!r}")
-        least_length = real_number(least_length, "PI: least_length")
-        if not 0 < least_length < 1:
-            raise InputError(
-                f"PI: least_length: expected a share of the rest lengths between 0 and 1, got {least_length}"
-            )
         refuse_other_kind(
             "PI: reference", reference, Reference, "Fixed(values), Table(times, values) or one of your own"
         )
         reference.check_width(strains)
-        self.strains, self.reference, self.smoothing = strains, reference, smoothing
-        self.least_length = least_length
-        like = strains.undeformed
+        super().__init__(dt, every, delay, _noise(noise, strains), seed, robots)
+        if self.noise is not None and self.noise.shape not in ((), (len(strains),)):
+            raise InputError(f"PI: noise: expected a number, or shape ({len(strains)},), got {tuple(self.noise.shape)}")
+        self.strains, self.reference = strains, reference
         for name, gain in (("Kp", Kp), ("Ki", Ki), ("feed_forward", _ones_where(feed_forward))):
-            self.register_buffer(name, _per_robot(name, gain, like))
+            self.register_buffer(name, _per_robot(name, gain, strains.undeformed))
         if not bool(((self.feed_forward == 0) | (self.feed_forward == 1)).all()):
             raise InputError("PI: feed_forward: expected true or false, or 0 and 1 for each robot")
         self.register_buffer("neighbours", strains.neighbours(model), persistent=False)
-        if smoothing and bool((self.neighbours == torch.arange(len(strains), device=self.neighbours.device)).all()):
-            raise InputError(
-                f"PI: smoothing: expected 0, got {smoothing}: none of these strains has a neighbour along a rod to be "
-                "smoothed with"
-            )
+        self.smoothing = _passes(smoothing, self.neighbours)
         matrix = None if actuators is None else _matrix(actuators, strains)
         self.register_buffer("actuators", matrix)
         self.register_buffer("inverse", None if matrix is None else torch.linalg.pinv(matrix))
+        self.least_length = _share(least_length)
         low, high = self._bounds({} if limit is None else limit)
         change = strains.spread({} if rate is None else rate, "PI: rate") * self.sampling_time
         self.register_buffer("low", -self._for_actuators(-low))
@@ -271,6 +255,35 @@ class PI(Feedback):
         # actuators that set the same strain share its bound
         room = bound[:, None] / shares.sum(1, keepdim=True)
         return torch.where(shares > 0, room, torch.inf).amin(0)
+
+
+def _noise(given: Mapping[str, float] | Tensor | float | None, strains: Strains) -> Tensor | float | None:
+    """Return the deviations of the noise, those by field as a vector (m,); the others as they are given."""
+    if not isinstance(given, Mapping):
+        return given
+    if math.inf in given.values():
+        raise InputError(f"PI: noise: expected finite numbers by field, got {dict(given)}")
+    return strains.spread(given, "PI: noise").nan_to_num(posinf=0.0)
+
+
+def _passes(given: int, neighbours: Tensor) -> int:
+    """Return a number of passes that smooth; refuse any where no strain has a neighbour (2, m) other than itself."""
+    if type(given) is not int or given < 0:
+        raise InputError(f"PI: smoothing: expected a whole number of passes from 0 on, got {given!r}")
+    if given and bool((neighbours == torch.arange(neighbours.shape[1], device=neighbours.device)).all()):
+        raise InputError(
+            f"PI: smoothing: expected 0, got {given}: none of these strains has a neighbour along a rod to be smoothed "
+            "with"
+        )
+    return given
+
+
+def _share(given: float) -> float:
+    """Return the share of the rest lengths that is left at least; refuse one that is not between 0 and 1."""
+    share = real_number(given, "PI: least_length")
+    if not 0 < share < 1:
+        raise InputError(f"PI: least_length: expected a share of the rest lengths between 0 and 1, got {share}")
+    return share
 
 
 def _ones_where(value: bool | Tensor) -> float | Tensor:
