@@ -31,6 +31,7 @@ __all__ = [
     "refuse_trained",
     "refuse_unstepped",
     "requires_gradients",
+    "shape_or_kind",
     "shown",
     "truth",
     "warn",
@@ -129,6 +130,11 @@ def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], 
     if not isinstance(given, kind):
         got = f"the class {given.__name__} itself" if isinstance(given, type) else type(given).__name__
         raise InputError(f"{where}: expected {expected}, got {got}")
+
+
+def shape_or_kind(given: object) -> str:
+    """Return the shape of a tensor for a message, or the name of the class of anything else."""
+    return str(tuple(given.shape)) if isinstance(given, torch.Tensor) else type(given).__name__
 
 
 def refuse_one_alone(where: str, given: object, of: str) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech import InputError, Model, Status
+from torchdismech.errors import refuse_other_kind, shape_or_kind
 from torchdismech.io.scene.users_code import naming_line
 from training.data import Recordings, Window, gather
 
@@ -245,16 +246,15 @@ def predicted(system: System, window: Window, checkpoint_every: int | None = Non
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     with nullcontext() if module.startswith("training.") else naming_line(Path(file), name):
         prediction = system.predict(window, checkpoint_every)
-    if not isinstance(prediction, Prediction):
-        raise InputError(f"{name}: expected a training.system.Prediction, got {type(prediction).__name__}")
+    refuse_other_kind(name, prediction, Prediction, "a training.system.Prediction")
     batch, _, markers, _ = window.positions.shape
     positions = (batch, window.frames - system.given, markers, 3)
     expected = {"positions": ("(B, frames - given, M, 3)", positions), "status": ("(B,)", (batch,))}
     for field, (letters, shape) in expected.items():
         found = getattr(prediction, field)
         if not isinstance(found, Tensor) or tuple(found.shape) != shape:
-            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise InputError(f"{name}: {field}: expected a tensor of shape {letters} = {shape}, got {got}")
+            wanted = f"a tensor of shape {letters} = {shape}"
+            raise InputError(f"{name}: {field}: expected {wanted}, got {shape_or_kind(found)}")
     if prediction.status.is_floating_point() or prediction.status.dtype == torch.bool:
         raise InputError(
             f"{name}: status: expected whole numbers, Status.CONVERGED where all steps of a window did, got "

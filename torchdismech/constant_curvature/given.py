@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torchdismech.contact import Obstacle
 from torchdismech.contact.copies import own_copy
 from torchdismech.contact.law import ConstraintLaw
-from torchdismech.errors import InputError, refuse_one_alone
+from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
 from torchdismech.values import numbers
 
 __all__ = ["number_of_sections", "touchable"]
@@ -34,8 +34,7 @@ def touchable(obstacles: Sequence[Obstacle]) -> list[Obstacle]:
 
 def _refuse_untouchable(obstacle: Obstacle) -> None:
     """Refuse an obstacle that disks cannot touch."""
-    if not isinstance(obstacle, Obstacle):
-        raise InputError(f"obstacles: expected contact.Obstacle, got {type(obstacle).__name__}")
+    refuse_other_kind("obstacles", obstacle, Obstacle, "contact.Obstacle")
     if not isinstance(obstacle.law, ConstraintLaw):
         raise InputError(
             f"obstacle {obstacle.name}: disks of an arm touch by constraints; expected the response Complementarity(), "

@@ -152,10 +152,9 @@ def expected(control: object, role: str, function: object) -> Control:
     return control
 
 
-def _checked(name: str, memory: object, batch: int) -> dict[str, Tensor]:
+def _checked(name: str, memory: Memory, batch: int) -> dict[str, Tensor]:
     """Return an initial memory; refuse names, dtypes and shapes that files cannot hold."""
-    if not isinstance(memory, Mapping):
-        raise InputError(f"{name}.initial: expected a mapping of names to tensors, got {type(memory).__name__}")
+    refuse_other_kind(f"{name}.initial", memory, Mapping, "a mapping of names to tensors")
     for label, value in memory.items():
         if not (isinstance(label, str) and NAME.fullmatch(label)):
             raise InputError(f"{name}.initial: expected names of letters, digits and _, got {label!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, shape_or_kind, whole_number
 from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Dependence
 from torchdismech.geometry.frames import rotated, transported, unit
@@ -46,10 +46,9 @@ class LocalForce(Force):
         force = self.nodal_force(state, control)
         expected = tuple(state.positions.shape)
         if not isinstance(force, Tensor) or tuple(force.shape) != expected:
-            got = tuple(force.shape) if isinstance(force, Tensor) else type(force).__name__
             raise InputError(
                 f"{type(self).__name__}.nodal_force: expected the forces on nodes, of shape (B, N, 3) = {expected}, "
-                f"got {got}"
+                f"got {shape_or_kind(force)}"
             )
         return self.body.on_nodes(force)
 

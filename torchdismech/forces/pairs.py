@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shape_or_kind
 from torchdismech.forces.dependence import Block, Derivatives, gradients_by_seeds
 from torchdismech.forces.local import LocalForce
 from torchdismech.robot.body import Body
@@ -76,10 +76,9 @@ class PairForce(LocalForce):
         """Return `pair_force` (B, P, 3); refuse a result of another shape."""
         force, expected = self.pair_force(x, u), (len(x), len(self.pairs), 3)
         if not isinstance(force, Tensor) or tuple(force.shape) != expected:
-            got = tuple(force.shape) if isinstance(force, Tensor) else type(force).__name__
             raise InputError(
                 f"{type(self).__name__}.pair_force: expected the force of each pair, of shape (B, P, 3) = {expected}, "
-                f"got {got}"
+                f"got {shape_or_kind(force)}"
             )
         return force
 

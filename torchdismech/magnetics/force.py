@@ -15,7 +15,7 @@ from torchdismech.elastic.energy import batch_last
 from torchdismech.elastic.scatters import force_scatter
 from torchdismech.elastic.stencil import Stencil
 from torchdismech.elastic.term_constants import TermConstants
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, shape_or_kind
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.fused import is_own
@@ -217,9 +217,8 @@ def _refuse_odd_field(field: Field, position: Tensor) -> None:
     robots = max(places_by_batch_size(field), default=1)
     value = field(position.expand(robots, -1, -1), position.new_zeros(robots))
     if not isinstance(value, Tensor) or value.shape[1:] != position.shape:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        expected = f"(B, E, 3), such as {(robots, *position.shape)}"
-        raise InputError(f"{type(field).__name__}: forward(position, time) has to return {expected}, got {got}")
+        expected = f"(B, E, 3), such as {(robots, *position.shape)}, got {shape_or_kind(value)}"
+        raise InputError(f"{type(field).__name__}: forward(position, time) has to return {expected}")
 
 
 class MagneticShells(Magnetised):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, SimulationError, Status, any_of, refuse_other_kind, warn
+from torchdismech.errors import InputError, SimulationError, Status, any_of, refuse_other_kind, shape_or_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.initial import initial_motion
@@ -111,8 +111,8 @@ class ReducedModel(nn.Module):
         """Refuse tensors, given by name, that are not (B, n), or that are for different numbers of robots."""
         for name, value in given.items():
             if not isinstance(value, Tensor) or value.dim() != 2 or value.shape[1] != self.n_dofs:
-                got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-                raise InputError(f"{name}: expected a tensor of shape (B, {self.n_dofs}), got {got}")
+                expected = f"a tensor of shape (B, {self.n_dofs})"
+                raise InputError(f"{name}: expected {expected}, got {shape_or_kind(value)}")
         robots = {name: len(value) for name, value in given.items()}
         counts = {*robots.values(), *([] if self.batch is None else [self.batch])}
         if len(counts) > 1:

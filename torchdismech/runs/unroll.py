@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torchdismech.control.protocol import Controller, Memory, answered, begun, kept
-from torchdismech.errors import InputError, SimulationError, Status, shown, truth, whole_number
+from torchdismech.errors import InputError, SimulationError, Status, shape_or_kind, shown, truth, whole_number
 from torchdismech.model.reduced import ReducedModel
 from torchdismech.robot.state import BatchState, Control, State
 from torchdismech.runs.retaken import Retaken
@@ -249,8 +249,8 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
         raise InputError(f"observe: has to return tensors by name, got {type(values).__name__}")
     for name, value in values.items():
         if not isinstance(value, Tensor) or value.shape[:1] != (batch,):
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise InputError(f"observe: {name!r} has to be a tensor with a row for each of {batch} robots, got {got}")
+            wanted = f"has to be a tensor with a row for each of {batch} robots"
+            raise InputError(f"observe: {name!r} {wanted}, got {shape_or_kind(value)}")
     return values
 
 

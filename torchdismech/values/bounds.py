@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.values.places import Place, declared, row_of, tensor_at
 
 __all__ = ["problem_of_bounds", "refuse_no_robots", "refuse_out_of_bounds", "refuse_table", "refuse_unfitting"]
@@ -27,8 +27,7 @@ def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> Non
     """
     module, name = place
     refuse_table(label, place)
-    if not isinstance(value, Tensor):
-        raise InputError(f"{label}: expected a tensor, got {type(value).__name__}")
+    refuse_other_kind(label, value, Tensor, "a tensor")
     present, row = getattr(module, name), row_of(place)
     number = row == (1,) and not value.dim()
     if not number and tuple(value.shape) != (batch, *row):

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
 from training.config.config import Config
 from training.files import text_of
 from training.options import faults
@@ -37,8 +37,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
         reason = "a number of thousands of digits" if "int_max_str_digits" in str(error) else error
         kind = "JSON" if path.suffix == ".json" else "TOML"
         raise InputError(f"{path}: expected the config of a fit, in TOML (or .json), no {kind}: {reason}") from error
-    if not isinstance(tables, dict):
-        raise InputError(f"{path}: expected a table of fields, got {type(tables).__name__}")
+    refuse_other_kind(str(path), tables, dict, "a table of fields")
     if tables.keys() & OF_SCENES and not tables.keys() & OF_FITS:
         raise InputError(
             f"{path}: is a scene: expected the config of a fit, which names it: robot = {{scene = "

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from torchdismech import InputError, Model
 from torchdismech.elastic.natural import continuum_triangles
+from torchdismech.errors import shape_or_kind
 from torchdismech.geometry.quaternions import product
 from torchdismech.io.scene.users_code import named_in_code, naming_line
 from torchdismech.robot.state import Control
@@ -86,8 +87,8 @@ class DriveMap(nn.Module):
             mapped = self.map(inputs[..., self._columns], time)
         expected = (*inputs.shape[:2], len(self._elements))
         if not isinstance(mapped, Tensor) or tuple(mapped.shape) != expected:
-            got = tuple(mapped.shape) if isinstance(mapped, Tensor) else type(mapped).__name__
-            raise InputError(f"drives.{self.name}.module: expected a tensor {expected}, got {got}")
+            where = f"drives.{self.name}.module"
+            raise InputError(f"{where}: expected a tensor {expected}, got {shape_or_kind(mapped)}")
         whole = mapped.new_zeros(*expected[:2], math.prod(self.shape))
         index = torch.tensor(self._elements, device=mapped.device)
         return whole.index_copy(2, index, mapped).unflatten(2, self.shape)
