@@ -41,6 +41,9 @@ def test_runs_become_references():
     table = Table.recorded(run, strains, model)
     assert torch.equal(table(run[3].state.time), strains.measured(run[3].state, model))
     assert table.every(4).times.tolist() == [0.0, table.times[4].item(), table.times[5].item()]
+    for frames_given, got in ((iter(()), "got none"), ([frame.time for frame in run], "got NoneType")):
+        with pytest.raises(InputError, match=f"Table.recorded: .* {got}"):
+            Table.recorded(frames_given, strains, model)
 
 
 @pytest.mark.parametrize("times", [torch.tensor([0.0, 1.0], dtype=torch.float64), torch.tensor([0, 1]), [0.0, 1.0]])

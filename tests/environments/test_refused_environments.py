@@ -130,6 +130,7 @@ def drawn(name, values):
         (lambda env: env.step(actions(5)), "call reset"),
         (lambda env: (env.reset(), env.step(actions(4))), r"action: expected \(5, 2\), got \(4, 2\)"),
         (lambda env: (env.reset(), env.step(actions(5) * torch.nan)), "not finite"),
+        (lambda env: (env.reset(), env.step(actions(5) * 1j)), "action: holds numbers that are complex"),
         (
             lambda env: (env.reset(), env.step(actions(5).numpy())),
             "action: expected a tensor, got ndarray; torch.as_te",
@@ -144,6 +145,7 @@ def drawn(name, values):
         (lambda env: environment(integrator=Static()), "integrator: expected one that moves in time, got Static"),
         (lambda env: env.seeded(1.5), "seed: expected a whole number of 64 bits, .* got 1.5"),
         (lambda env: env.seeded(2**63 - 5), "seed: expected a whole number of 64 bits"),
+        (lambda env: env.seeded(True), "seed: expected a whole number of 64 bits, .* got True"),
         (lambda env: env.seeded([1, 2, None, 4, 5]), "seed: expected a whole number of 64 bits, .* None"),
         (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
         (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
@@ -155,6 +157,11 @@ def drawn(name, values):
         ),
         (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
+        (
+            lambda env: Constant("Gravity.acceleration", 0.0, 1.0, count="3"),
+            "count: expected a whole number from 1 up, got '3'",
+        ),
+        (lambda env: drawn("goal", {1: torch.zeros(5)}), "Task.goal: expected tensors by names, got int"),
         (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
         (
             lambda env: environment(actions=[pull()]).reset(),

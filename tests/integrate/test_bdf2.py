@@ -214,8 +214,15 @@ def test_refused():
     other, _ = BDF2(2e-3).step(model, model.initial_state())
     with pytest.raises(InputError, match=r"expected a state after steps of 0.001 s, got one after steps of 0.002 s"):
         BDF2(1e-3).step(model, type(state).joined([state, other]))
-    with pytest.raises(InputError, match="expected one or more states of one kind, got TwoStepState, State"):
-        State.joined([state, model.initial_state()])
+    own, dofs = model.initial_state(), model.n_dofs
+    for others, got in (
+        ([state, own], f"TwoStepState of {dofs} dofs in torch.float64, State of"),
+        ([own, own.replace(q=own.q[:, 1:])], f"State of {dofs} dofs in torch.float64, State of {dofs - 1} dofs"),
+        ([own, own.to(torch.float32)], ".* dofs in torch.float32"),  # was taken for one in double precision
+        ([], "none"),
+    ):
+        with pytest.raises(InputError, match=f"expected one or more states of one kind and robot, got {got}"):
+            State.joined(others)
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.model import Model
+from torchdismech.robot.state import State
 from torchdismech.values import numbers
 
 __all__ = ["Fixed", "Reference", "Table"]
@@ -100,15 +101,19 @@ class Table(Reference):
         Raises
         ------
         InputError
-            Anything but frames, such as a `Trajectory`, which has the sections' frames of its last state only; a run in
-            which a robot failed.
+            Anything but frames, such as a `Trajectory`, which has the sections' frames of its last state only; no
+            frames, as of an iterator that has been read before; a run in which a robot failed.
         """
         expected = "the frames of a run, as torchdismech.runs.frames(model, state, integrator, steps) yields them"
         refuse_other_kind("Table.recorded: frames", frames, Iterable, expected)
         times, values = [], []
         for frame in frames:
-            times.append(frame.state.time)
-            values.append(strains.measured(frame.state, model))
+            state: Any = getattr(frame, "state", None)
+            refuse_other_kind("Table.recorded: the state of a frame", state, State, f"a state in {expected}")
+            times.append(state.time)
+            values.append(strains.measured(state, model))
+        if not times:
+            raise InputError(f"Table.recorded: frames: expected {expected}, got none")
         time = torch.stack(times)
         if not bool((time == time[:, :1]).all()):
             raise InputError("reference: a robot of the recorded run failed, so its times are not those of the others")

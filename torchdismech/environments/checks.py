@@ -65,7 +65,8 @@ def seeds_of_robots(seed: Any, batch: int) -> list[int]:
     listed = list(seeds) if isinstance(seeds, Sequence) else [seeds]
     if isinstance(seeds, Sequence) and len(listed) != batch:
         raise InputError(f"seed: expected one for each of {batch} robots, got {len(listed)}")
-    if not all(isinstance(k, Integral) and -SEEDS <= int(k) < SEEDS - batch for k in listed):
+    whole = all(isinstance(k, Integral) and not isinstance(k, bool) for k in listed)
+    if not (whole and all(-SEEDS <= int(k) < SEEDS - batch for k in listed)):
         raise InputError(f"seed: expected a whole number of 64 bits, or one for each robot, got {seed!r}")
     return [int(k) for k in listed] if isinstance(seeds, Sequence) else [int(listed[0]) + k for k in range(batch)]
 

@@ -240,8 +240,8 @@ class Environment:
             raise InputError(f"action: expected a tensor, got {type(action).__name__}; torch.as_tensor makes one of it")
         if action.shape != (self.batch, len(self.low)):
             raise InputError(f"action: expected {(self.batch, len(self.low))}, got {tuple(action.shape)}")
-        if not bool(torch.isfinite(action).all()):
-            raise InputError("action: holds numbers that are not finite")
+        if action.is_complex() or not bool(torch.isfinite(action).all()):
+            raise InputError("action: holds numbers that are complex or not finite")
 
     def _judged(self, at: Episodes, step: Step, good: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the reward (B,) of a step, and which episodes (B,) the task ends; None for a task that ends none.
@@ -369,6 +369,7 @@ def _drawn(
         drawn = {} if function is None else function(model, draws)
     refuse_other_kind(f"Task.{name}", drawn, Mapping, "tensors by name")
     for key, value in drawn.items():
+        refuse_other_kind(f"Task.{name}", key, str, "tensors by names")
         refuse_other_than_tensor(f"Task.{name}: {key}", value)
     return dict(drawn)
 

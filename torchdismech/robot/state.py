@@ -72,11 +72,12 @@ class BatchState:
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
-        """Return the states of several batches as one batch; all have to be of one kind, with the same history."""
-        kinds = {(type(part).__name__, tensor_fields(part)) for part in parts}
+        """Return the states of several batches as one batch; all have to be of one robot, with the same history."""
+        kinds = {(type(part).__name__, tensor_fields(part), part.q.shape[1], part.q.dtype) for part in parts}
         if len(kinds) != 1:
+            got = ", ".join(f"{type(part).__name__} of {part.q.shape[1]} dofs in {part.q.dtype}" for part in parts)
             raise InputError(
-                f"joined: expected one or more states of one kind, got {', '.join(type(p).__name__ for p in parts)}; "
+                f"joined: expected one or more states of one kind and robot, got {got or 'none'}; "
                 "integrator.started(state) gives a state the history of its rule"
             )
         return parts[0].with_fields(torch.cat(tensors) for tensors in zip(*(p.fields() for p in parts), strict=True))
