@@ -132,7 +132,7 @@ def test_broken_symmetries_show():
 LEARNED = {
     **{f"force {name}": lambda make=make: {"force": make()} for name, make in FORCES.items()},
     **{f"energy {name}": lambda make=make: {"energy": make()} for name, make in ENERGIES.items()},
-    "dissipation": lambda: {"dissipation": models.ConvexEnergy()},
+    "dissipation": lambda: {"dissipation": models.ConvexEnergy(size=100.0)},  # rates are larger than strains
 }
 
 
