@@ -16,8 +16,8 @@ class CurvatureController(nn.Module):
 
     It sees the spring's curvatures and twist less their natural values, the relative velocity of its two outer nodes,
     and sine and cosine of time. Its output, bounded by `amplitude`, is added to the natural curvature of the control
-    (of the model, where the control has none); an untrained one adds exactly zero. A `Controller` of `rollout` and
-    `unroll`.
+    (of the model, where the control has none); an untrained one adds exactly zero. Planar robots keep the curvature out
+    of their plane. A `Controller` of `rollout` and `unroll`.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ class CurvatureController(nn.Module):
         curvature = own.natural_curvature if control.natural_curvature is None else control.natural_curvature
         assert curvature is not None
         change = self.amplitude * torch.tanh(self.network(self._seen(state, own, model)))
+        if model.in_plane is not None:
+            change = torch.where(model.in_plane.curvatures[: change.shape[1]], change, 0.0)
         return control.replace(natural_curvature=curvature + change)
 
     def _seen(self, state: State, own: Control, model: Model) -> Tensor:

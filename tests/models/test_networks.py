@@ -14,6 +14,7 @@ from torchdismech import (
     RobotBuilder,
     forces,
     helix,
+    straight,
     unroll,
 )
 from torchdismech.integrate.recorded import gradients as recorded_gradient
@@ -331,3 +332,14 @@ def test_controller_of_a_rod_that_is_held_in_a_direction():
     control = shaken(models.CurvatureController())(moving(model), Control(), model)
     assert control.natural_curvature.shape == (3, len(model.springs), 2)
     unroll(model, moving(model), ImplicitEuler(0.005), 2, controller=models.CurvatureController())
+
+
+def test_controller_of_a_planar_robot_bends_it_in_its_plane():
+    """Change kappa1 alone: steps refuse curvatures out of the plane, which a trained network gave."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    model, controller = builder.finalize(), shaken(models.CurvatureController())
+    change = controller(model.initial_state(2), Control(), model).natural_curvature
+    assert (change[..., 0] != 0).all() and (change[..., 1] == 0).all()
+    unroll(model, model.initial_state(2), ImplicitEuler(0.005), 2, controller=controller)
