@@ -9,6 +9,8 @@ import torch
 from torchdismech import InputError, State, Status
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 from torchdismech.view import draw_curves, draw_trajectory, pictured, save_picture
+from torchdismech.view.export import save_export
+from torchdismech.view.movie import save_movie
 from torchdismech.view.scenery import Scenery
 
 pytest.importorskip("matplotlib")
@@ -183,6 +185,9 @@ def test_where_there_is_no_matplotlib_it_is_said(tmp_path, monkeypatch, capsys):
         (lambda run: draw_trajectory("run.h5"), "trajectory: expected a trajectory, such as .* got str"),
         (lambda run: draw_curves(run.frames(slice(0, 0))), "trajectory: this trajectory has no frames"),
         (lambda run: draw_trajectory(run, robot=0.5), "robot: expected a number 0 to 1 .* got 0.5"),
+        (lambda run: draw_trajectory(run, robot=True), "robot: expected a number 0 to 1 .* got True"),
+        (lambda run: save_export(Scenery(run), "run.glb", progress="no"), "progress: expected True or False, got 'no'"),
+        (lambda run: save_movie(Scenery(run), "run.gif", progress="no"), "progress: expected True or False, got 'no'"),
         (lambda run: draw_trajectory(run, node=None), "node: expected a number 0 to 3 .* got None"),
         (lambda run: draw_curves(run, energies=False), "expected at least one of energies, contact and strains"),
         (lambda run: Scenery(run, every=2.5), "every: expected a whole number from 1 up, got 2.5"),

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from torchdismech.errors import InputError, path_of, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind, truth
 from torchdismech.io.outputs import begins_with, refuse_no_place, replacing
 from torchdismech.view.gltf import write_glb
 from torchdismech.view.scenery import Scenery, with_bar
@@ -42,6 +42,7 @@ def save_export(scenery: Scenery, path: str | Path, progress: bool = False) -> N
     if writer is None:
         raise InputError(f"--out {path}: expected a name that ends in .glb, .usda, .usdc or .pvd (a series of .vtu)")
     refuse_no_place(path)
+    progress = truth(progress, "save_export: progress")
     with replacing(path) as part:
         writer(scenery, part, with_bar(scenery, len(scenery), path.name) if progress else scenery)
         if folder_of(part).is_dir():

@@ -148,7 +148,7 @@ def require_matplotlib() -> None:
 
 def index_of(index: object, count: int, what: str) -> int:
     """Return an index counted from 0; a negative one counts from the end; refuse one out of range."""
-    if not isinstance(index, Integral) or int(index) not in range(-count, count):
+    if isinstance(index, bool) or not isinstance(index, Integral) or int(index) not in range(-count, count):
         raise InputError(f"{what}: expected a number 0 to {count - 1} (or -1 for the last), got {index}")
     return int(index) % count
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, listed, path_of, real_number, refuse_other_kind
+from torchdismech.errors import InputError, listed, path_of, real_number, refuse_other_kind, truth
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -63,7 +63,7 @@ def save_movie(
         if angle is not None and not math.isfinite(real_number(angle, f"--{name}", "degrees")):
             raise InputError(f"--{name}: expected degrees, got {angle}")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
-    if progress:
+    if truth(progress, "save_movie: progress"):
         frames = with_bar(frames, len(scenery), path.name)
     with replacing(path) as part:
         write(part, frames, fps, size)
