@@ -75,19 +75,14 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
         return _read_folder(path, split, options)
     refuse_what_is_no_file(path)
     kind = path.suffix.lower()
-    if kind in READERS:
-        reader = READERS[kind]
-        if split is not None:
-            if "split" not in inspect.signature(reader).parameters:
-                raise InputError(f"{path}: a {kind} file has no splits, got {split!r}: leave split out")
-            options["split"] = split
-        return _called(reader, path, options)
+    if kind not in READERS and kind not in SINGLE_READERS:
+        kinds = ", ".join([*READERS, *SINGLE_READERS])
+        raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
+    if split is not None and kind in WITHOUT_SPLITS:
+        raise InputError(f"{path}: a {kind} file has no splits, got {split!r}: leave split out")
     if kind in SINGLE_READERS:
-        if split is not None:
-            raise InputError(f"{path}: a {kind} file has no splits, got {split!r}: leave split out")
         return stacked([_called(SINGLE_READERS[kind], path, options)])
-    kinds = ", ".join([*READERS, *SINGLE_READERS])
-    raise InputError(f"{path}: unknown kind of file; expected a folder or one of {kinds}")
+    return _called(READERS[kind], path, options if split is None else {**options, "split": split})
 
 
 def holds_recordings(path: str) -> bool:
