@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.control.noise import normal
+from torchdismech.control.noise import SEEDS, normal
 from torchdismech.control.protocol import Memory, name_of
 from torchdismech.control.recorded import RecordedAnswers
 from torchdismech.errors import InputError, real_number, shown
@@ -19,7 +19,6 @@ from torchdismech.values import numbers, tensor_of, where_rows
 __all__ = ["Feedback"]
 
 MAX_STEPS = 10**9  # most steps from one sample to the next
-SEEDS = 2**63  # seeds are below this, as they are stored in int64
 RESERVED = ("step", "robot", "action", "seen")
 
 

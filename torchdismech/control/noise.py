@@ -12,7 +12,9 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["normal", "uniform"]
+__all__ = ["SEEDS", "normal", "uniform"]
+
+SEEDS = 2**63  # seeds are below this, as they are int64
 
 # the constants of SplitMix64 as signed numbers, with which torch also calculates modulo 2^64
 GOLDEN, FIRST, SECOND = (k - 2**64 for k in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.control.noise import SEEDS
 from torchdismech.errors import InputError, refuse_other_kind
 
 __all__ = [
@@ -21,8 +22,6 @@ __all__ = [
     "refuse_other_than_tensor",
     "seeds_of_robots",
 ]
-
-SEEDS = 2**63  # seeds are below this, as they are stored in int64
 
 
 @contextmanager

@@ -56,9 +56,7 @@ class TorchRLRobotEnv(EnvBase):
 
     def _reset(self, tensordict: TensorDictBase | None = None, **options) -> TensorDictBase:
         rows = None if tensordict is None else tensordict.get("_reset", None)
-        observation = self.environment.reset(None if rows is None else rows.flatten())
-        status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
-        return self._dict(observation=in_dtype("observation", observation, self._dtype), status=status)
+        return self._unstepped(self.environment.reset(None if rows is None else rows.flatten()))
 
     @torch.no_grad()
     def seen(self) -> TensorDictBase:
@@ -67,12 +65,14 @@ class TorchRLRobotEnv(EnvBase):
         `rollout(..., auto_reset=False, tensordict=env.seen())` continues from there; robots whose episode is over first
         begin anew.
         """
-        environment = self.environment
-        observation = in_dtype("observation", environment.observed(environment.current), self._dtype)
+        over = self.environment.ended[:, None]
+        observation = self.environment.observed(self.environment.current)
+        return self._unstepped(observation, done=over, terminated=torch.zeros_like(over), truncated=over)
+
+    def _unstepped(self, observation: torch.Tensor, **flags: torch.Tensor) -> TensorDictBase:
+        """Return observations (B, k) beside which no step is told of, so that none has failed."""
         status = torch.zeros((*self.batch_size, 1), dtype=torch.int64, device=self.device)
-        over = environment.ended[:, None]
-        no = torch.zeros_like(over)
-        return self._dict(observation=observation, status=status, done=over, terminated=no, truncated=over)
+        return self._dict(observation=in_dtype("observation", observation, self._dtype), status=status, **flags)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         outcome = self.environment.step(tensordict["action"])

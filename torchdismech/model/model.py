@@ -528,10 +528,7 @@ class Model(CheckedModel):
         after those between edges. They can be differentiated by the state and the model's tensors.
         """
         refuse_other_dofs(state, self.body)
-        return self._by_parts(self._strains, state, Control())
-
-    def _strains(self, state: State, control: Control) -> dict[str, Tensor]:
-        return self.mechanics.strains(state, control)
+        return self._by_parts(self.mechanics.strains, state, Control())
 
     def orientations(self, state: State) -> Tensor:
         """Return the orientations of the sections of the rod edges as rotation matrices (B, E, 3, 3).

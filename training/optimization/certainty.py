@@ -22,7 +22,6 @@ from training.robots.physics import PhysicsSystem
 from training.system import whole_windows
 
 if TYPE_CHECKING:
-    from training.data import Recordings, Window
     from training.optimization.loop import Trainer
     from training.optimization.resuming import Progress
 
@@ -165,7 +164,8 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     count = min(len(trainer.trained_on), _most_recordings(trainer.trained_on.frames))
     rows = torch.linspace(0, len(trainer.trained_on) - 1, count, device="cpu").long()
     start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
-    window = _window(system, trainer.trained_on.subset(rows)).replace(start=start)
+    frames = min(trainer.trained_on.frames, MOST_FRAMES + system.given)
+    window = whole_windows(system, trainer.trained_on.subset(rows), frames=frames).replace(start=start)
     at = Residual(system, window).linearized(numbers)
     looked_at = int(at.good.sum())
     if not looked_at:
@@ -217,10 +217,6 @@ def _reason_beside(progress: Progress) -> str:
 def _most_recordings(frames: int) -> int:
     """Return how many recordings of so many frames are predicted for error bars."""
     return max(MOST_RECORDINGS, min(MOST_SHORT_ONES, MOST_RECORDINGS * MOST_FRAMES // frames))
-
-
-def _window(system: PhysicsSystem, recordings: Recordings) -> Window:
-    return whole_windows(system, recordings, frames=min(recordings.frames, MOST_FRAMES + system.given))
 
 
 def _certainty(
