@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -30,6 +31,7 @@ from torchdismech.runs.stepping import (
     scheduled_ahead,
     started,
     stepper_of_many,
+    steps_in_words,
     warn_of_failures,
 )
 from torchdismech.trajectory import Frame, Recorder, Trajectory
@@ -119,18 +121,12 @@ def rollout(
     if isinstance(writer, type) or not hasattr(writer, "start"):
         raise InputError(f"rollout: writer: expected one, such as TrajectoryWriter(path), got {shown(writer)}")
     writer.start(1 + -(-steps // every), model.rod_edges, model.triangles, model.appearance())
-    bar = progress_bar(steps, state.batch) if progress else None
-    run_frames = _frames(model, state, integrator, steps, running, options, bar)
     penetration = PenetrationWatch(model.obstacles if isinstance(model, Model) else ())
-    try:
-        for frame in run_frames:
+    with progress_bar(steps, state.batch, progress) as bar, closing(writer):
+        for frame in _frames(model, state, integrator, steps, running, options, bar):
             writer.append(frame)
             penetration.see(frame.state, frame.contact)
             status = frame.status
-    finally:
-        if bar is not None:
-            bar.close()
-        writer.close()
     failed = torch.where(running, status, int(Status.CONVERGED))  # the caller stopped the others, which is no failure
     warn_of_failures(failed, "rollout", "and the trajectory's status says why")
     penetration.warn("rollout")
@@ -225,9 +221,7 @@ def _frames(
         )
         progress = progress.after(steps_taken, integrator)
         if options.throw and not bool(steps_taken.info.converged.all()):
-            raise SimulationError.from_status(
-                steps_taken.info.status, _steps_in_words(progress.step, steps_taken.count)
-            )
+            raise SimulationError.from_status(steps_taken.info.status, steps_in_words(progress.step, steps_taken.count))
         _advance(bar, steps_taken.count, progress.running, steps_taken.info)
         if progress.step % every == 0 or progress.step == steps:
             yield Frame(
@@ -374,11 +368,6 @@ class _Run(Generic[M, S]):
             course = self._courses.next(state, left) if bool(running.all()) else None
             self._ahead = None if course is None else StepsAhead(cast(Model, self._model), course, self._every)
         return self._ahead
-
-
-def _steps_in_words(step: int, count: int) -> str:
-    """Return the words of messages for `count` steps that end with number `step`: "steps 3 to 5", "step 5"."""
-    return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"
 
 
 class _FrameExtras:

@@ -6,6 +6,7 @@ A course is a series of steps that the integrator takes in one call and of which
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -33,6 +34,7 @@ __all__ = [
     "scheduled_ahead",
     "started",
     "stepper_of_many",
+    "steps_in_words",
     "warn_of_failures",
 ]
 
@@ -230,8 +232,15 @@ def warn_of_failures(status: Tensor, caller: str, so: str) -> None:
         warn(f"{failure}; they stay at their last good state, {so}; or set throw=True", FailureWarning)
 
 
-def progress_bar(steps: int, batch: int):
-    """Return a progress bar over the steps of a run."""
+def progress_bar(steps: int, batch: int, shown: bool):
+    """Return a context of a progress bar over the steps of a run, or of None unless it is to be `shown`."""
+    if not shown:
+        return nullcontext()  # a bar that is switched off would start a thread
     from tqdm import tqdm
 
     return tqdm(total=steps, unit="step", desc=f"{batch} robots" if batch > 1 else "1 robot")
+
+
+def steps_in_words(step: int, count: int) -> str:
+    """Return the words of messages for `count` steps that end with number `step`: "steps 3 to 5", "step 5"."""
+    return f"step {step}" if count == 1 else f"steps {step - count + 1} to {step}"

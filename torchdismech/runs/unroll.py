@@ -25,6 +25,7 @@ from torchdismech.runs.stepping import (
     is_ahead,
     progress_bar,
     scheduled,
+    steps_in_words,
     warn_of_failures,
 )
 
@@ -123,7 +124,6 @@ def unroll(
         checkpoint_every = whole_number(checkpoint_every, "unroll.checkpoint_every")
     integrator.prepare(model, state, steps)
     memory = begun(controller, model, state, integrator, steps, memory)
-    bar = progress_bar(steps, state.batch) if progress else None
     reached = _StepsEnd(state, memory, torch.zeros(state.batch, dtype=torch.long, device=state.q.device))
     all_steps: list[_Steps] = []
     take = partial(_steps_in_turn, model, integrator, schedule, controller, observe)
@@ -132,23 +132,18 @@ def unroll(
         take = partial(_checkpointed, take, modules)
     in_courses = checkpoint_every is None and controller is None and observe is None and is_ahead(schedule)
     courses, steps_done = Courses(model, integrator, schedule), 0
-    try:
+    with progress_bar(steps, state.batch, progress) as bar:
         while steps_done < steps:
             course_steps = _steps_of_course(courses, steps - steps_done, reached) if in_courses else None
             some_steps, reached = course_steps or take(min(checkpoint_every or 1, steps - steps_done), reached)
             count = len(some_steps.q)
             all_steps.append(some_steps)
-            if throw and bool((reached.status != Status.CONVERGED).any()):
-                failed_steps = (
-                    f"step {steps_done + 1}" if count == 1 else f"one of steps {steps_done + 1} to {steps_done + count}"
-                )
-                raise SimulationError.from_status(reached.status, f"unroll: {failed_steps} of {steps}")
             steps_done += count
+            if throw and bool((reached.status != Status.CONVERGED).any()):
+                failed = f"unroll: {steps_in_words(steps_done, count)} of {steps}"
+                raise SimulationError.from_status(reached.status, failed)
             if bar is not None:
                 bar.update(count)
-    finally:
-        if bar is not None:
-            bar.close()
     warn_of_failures(reached.status, "unroll", "and what is differentiated is that state")
     return _unrolled(model, state, all_steps, reached)
 
