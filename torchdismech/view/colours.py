@@ -12,6 +12,7 @@ from torchdismech.errors import InputError
 from torchdismech.geometry.frames import signed_angle, transported
 from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
+from torchdismech.view.tubes import meeting_ends
 
 __all__ = ["QUANTITIES", "Scale", "distinct", "node_values", "quantities_of"]
 
@@ -143,9 +144,7 @@ def _root_areas(positions: np.ndarray, triangles: np.ndarray) -> np.ndarray:
 def _bend_twist(name: str, edges: np.ndarray, positions: np.ndarray, directors: np.ndarray) -> np.ndarray:
     """Return curvature or twist (T, R, N) at the nodes where two edges meet, NaN at the others."""
     values = np.full(positions.shape[:-1], np.nan)
-    order = np.argsort(edges.ravel(), kind="stable")
-    count = np.bincount(edges.ravel(), minlength=positions.shape[-2])
-    first, second = order[count[edges.ravel()[order]] == 2].reshape(-1, 2).T  # ends of edges, as 2 edge + side
+    first, second = meeting_ends(edges).T
     nodes = edges.ravel()[first]
     vectors = positions[..., edges[:, 1], :] - positions[..., edges[:, 0], :]
     length = np.linalg.norm(vectors, axis=-1)

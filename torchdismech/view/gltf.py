@@ -105,9 +105,7 @@ def write_glb(scenery: Scenery, path: Path, frames: Iterable[Shown]) -> None:
 def still_glb(shown: Shown, faces: np.ndarray) -> bytes:
     """Return a file with one mesh of all robots in a frame; unlike `write_glb` it keeps z as the upward axis."""
     buffer = _Buffer()
-    count, size = shown.vertices.shape[:2]
-    every = (faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
-    vertices, normals, colours = (x.reshape(-1, 3) for x in (shown.vertices, shown.normals, shown.colours))
+    vertices, normals, colours, every = shown.as_one(faces)
     return _file(buffer, [_mesh(buffer, [(vertices, normals)], colours, every)], [{"name": "robots", "mesh": 0}], 0, {})
 
 

@@ -91,11 +91,8 @@ def pictures(
 
 def _triangles(scenery: Scenery, shown: Shown) -> Triangles:
     """Return all triangles of a frame: robots, obstacles and arrows."""
-    surface = scenery.surface
-    count, size = shown.vertices.shape[:2]
-    faces = (surface.faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
-    vertices, normals, colours = (x.reshape(-1, 3) for x in (shown.vertices, shown.normals, shown.colours))
-    parts = [Triangles(vertices, normals, colours, faces, np.tile(surface.shell, count))]
+    both_sides = np.tile(scenery.surface.shell, len(shown.vertices))
+    parts = [Triangles(*shown.as_one(scenery.surface.faces), both_sides)]
     for placed in scenery.obstacles:
         obstacle = placed.surface
         vertices = obstacle.vertices + placed.offset + obstacle.displacements(np.array([shown.time]))[0]

@@ -45,6 +45,12 @@ class Shown:
     colours: np.ndarray
     arrows: np.ndarray | None = None
 
+    def as_one(self, faces: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return vertices, normals, colours (R V, 3) and triangles (R F, 3) of all robots, whose own are `faces`."""
+        count, size = self.vertices.shape[:2]
+        vertices, normals, colours = (x.reshape(-1, 3) for x in (self.vertices, self.normals, self.colours))
+        return vertices, normals, colours, (faces + size * np.arange(count)[:, None, None]).reshape(-1, 3)
+
 
 @dataclass(frozen=True)
 class Placed:

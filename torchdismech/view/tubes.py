@@ -13,7 +13,7 @@ import torch
 
 from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
 
-__all__ = ["Profile", "Tubes"]
+__all__ = ["Profile", "Tubes", "meeting_ends"]
 
 ROUND_SIDES = 16  # of a round section, all alike; two of them are its stripe
 FOLDED = 0.2  # 1 + cosine of the angle between two edges, below which their rings do not lean any more
@@ -166,18 +166,22 @@ def _mitred(offsets: np.ndarray, tangent: np.ndarray, between: np.ndarray, most:
     return offsets + np.clip(shift, -most[..., None, None], most[..., None, None])[..., None] * tangent[..., None, :]
 
 
+def meeting_ends(edges: np.ndarray) -> np.ndarray:
+    """Return pairs (P, 2) of ends of edges (E, 2), each 2 edge + side, at the nodes where exactly two edges meet."""
+    nodes = edges.ravel()
+    order = np.argsort(nodes, kind="stable")
+    return order[np.bincount(nodes)[nodes[order]] == 2].reshape(-1, 2)
+
+
 def _neighbours(rod_edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the neighbour beyond both ends of each edge, (E, 2), and its sense.
 
     An end has a neighbour where exactly two edges meet; else its number is -1. The sense is 1 if the neighbour runs the
     same way as the edge, and -1 if it runs the other way.
     """
-    count = np.bincount(rod_edges.ravel()) if len(rod_edges) else np.zeros(0, dtype=np.int64)
-    end = np.arange(rod_edges.size)  # 2 edge + side
-    order = np.argsort(rod_edges.ravel(), kind="stable")
-    pairs = order[count[rod_edges.ravel()[order]] == 2].reshape(-1, 2)
+    end, pairs = np.arange(rod_edges.size), meeting_ends(rod_edges)
     partner = np.full(len(end), -1)
-    partner[pairs[:, 0]], partner[pairs[:, 1]] = pairs[:, 1], pairs[:, 0]
+    partner[pairs] = pairs[:, ::-1]
     beyond = np.where(partner >= 0, partner // 2, -1).reshape(-1, 2)
     sign = np.where(partner % 2 != end % 2, 1.0, -1.0).reshape(-1, 2)
     return beyond, sign
