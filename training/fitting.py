@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from torchdismech import InputError
+from torchdismech.errors import path_of
 from torchdismech.system.processes import ALONE, Processes, device_of_process
 from training.config import Config
 from training.files import made_folder, only_writer, write
@@ -32,7 +33,7 @@ AT_THE_END = "held_out_final"  # prefix of TensorBoard's tags for the errors at 
 
 def fit(
     config: Config,
-    folder: Path,
+    folder: Path | str,
     resume: bool = False,
     processes: Processes = ALONE,
     until: int | None = None,
@@ -51,6 +52,7 @@ def fit(
     force : resume with another config or other recordings, too: see `Trainer.resume`.
     allow_code : run the Python files that the config, or its scene, names.
     """
+    folder = path_of(folder, "fit")
     if processes.writes and not resume:
         _refuse_taken(folder)
     torch.manual_seed(config.seed)

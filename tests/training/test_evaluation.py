@@ -48,7 +48,7 @@ def test_evaluation_of_what_was_repaired_is_that_of_what_was_right(tmp_path):
     ):
         (tmp_path / name).mkdir()
         fit(of(tmp_path / name, positions, **rules), tmp_path / name / "run")
-        found.append({key: errors.mean for key, errors in evaluate(tmp_path / name / "run").items()})
+        found.append({key: errors.mean for key, errors in evaluate(str(tmp_path / name / "run")).items()})
     right, wrong = found
     assert right["model"] < 0.1
     # the rounding of a division by 1000, which ten steps of a small network carry on

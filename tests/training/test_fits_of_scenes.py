@@ -64,8 +64,9 @@ def test_how_large_fitted_starts_are_is_shown(folder):
 
 def test_fitted_robots_are_used_elsewhere(folder):
     """Fit without an evaluation split: the robot of the run moves as one that is built with the fitted constants."""
-    fit(Config.model_validate(tables(folder)), folder / "run")
-    system = fitted_system(folder / "run", weights="after-one")
+    run = str(folder / "run")  # folders may be given as text, too
+    fit(Config.model_validate(tables(folder)), run)
+    system = fitted_system(run, weights="after-one")
     own = load_scene(folder / "beam.toml").build().model
     guess = trainable.value(own, "bend_twist.EI1").clone()
     for name in ("bend_twist.EI1", "bend_twist.EI2"):
@@ -80,7 +81,7 @@ def test_fitted_robots_are_used_elsewhere(folder):
     environment.reset()
     assert environment.step(torch.zeros(2, 1)).status.tolist() == [0, 0]
     with pytest.raises(InputError, match="no evaluation split.* What was fitted can be used without: fitted_system"):
-        trained_system(folder / "run")
+        trained_system(run)
 
 
 def test_systems_of_users_are_named_in_the_config(folder):

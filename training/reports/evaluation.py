@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech import InputError
+from torchdismech.errors import path_of
 from torchdismech.system.processes import device_of_process
 from training.config import Config, load
 from training.data import Recordings
@@ -31,7 +32,7 @@ START_ROUNDS = 5  # times the optimiser's steps of a look, as starts begin from 
 
 
 def fitted_system(
-    folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
+    folder: Path | str, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> System:
     """Return the system of a run with the fitted constants and learned terms, to be used elsewhere.
 
@@ -50,17 +51,19 @@ def fitted_system(
     InputError
         A folder without such weights, recordings that are not there, code that is not allowed.
     """
+    folder = path_of(folder, "fitted_system")
     return _fitted(folder, load(folder / "config.json", settings or []), weights, allow_code)[0]
 
 
 def trained_system(
-    folder: Path, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
+    folder: Path | str, settings: list[str] | None = None, weights: str = "best", allow_code: bool = False
 ) -> tuple[System, Recordings, Recordings]:
     """Return the fitted system of a run, and its evaluation recordings twice: repaired, and as measured.
 
     Predictions start from the repaired ones, and are compared with the others. Units and order of nodes are repaired in
     both, as `data.rules` says; only the first have their gaps and spikes filled.
     """
+    folder = path_of(folder, "trained_system")
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
         raise InputError(
@@ -113,7 +116,7 @@ def _refuse_another_robot(trained_on: Recordings, recordings: Recordings) -> Non
 
 
 def evaluate(
-    folder: Path, settings: list[str] | None = None, stage: str | None = None, allow_code: bool = False
+    folder: Path | str, settings: list[str] | None = None, stage: str | None = None, allow_code: bool = False
 ) -> dict[str, Errors]:
     """Return the errors of a run's best weights (or of those after a stage) and of the baselines on the eval split.
 
@@ -123,6 +126,7 @@ def evaluate(
     The errors are also written into the run's folder, in files named after the split and the stage: .json, .csv and
     .png (error over horizon), and in the event file.
     """
+    folder = path_of(folder, "evaluate")
     config = load(folder / "config.json", settings or [])
     stages = [s.name for s in config.stages]
     if stage is not None and stage not in stages:
