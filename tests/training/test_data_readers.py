@@ -64,6 +64,7 @@ def test_unknown_files_and_options_are_refused(tmp_path):
     recording = pickled(tmp_path / "1.pkl", nested(FAULTLESS[0]))
     faults = [
         (tmp_path / "nothing", {}, "no such file or folder"),
+        (None, {}, "read: expected the path of a file, got None"),
         (tmp_path / "a.txt", {}, "unknown kind of file"),
         (cable, {"split": "train", "dt": DT}, "no option dt for this kind of file"),
         (single, {"dt": DT}, "no option dt for this kind of file; it takes: inputs"),

@@ -112,6 +112,8 @@ def test_what_is_no_config_is_called_so(tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         load(tmp_path / name)
+    with pytest.raises(InputError, match="load: expected the path of a file, got None"):
+        load(None)
 
 
 def test_scenes_and_configs_are_told_apart():

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind
 from training.config.config import Config
 from training.files import text_of
 from training.options import faults
@@ -29,7 +29,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
     InputError
         The file cannot be read; a field is unknown, missing or wrong: it is named.
     """
-    path = Path(path)
+    path = path_of(path, "load")
     text = text_of(path)
     try:
         tables = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)

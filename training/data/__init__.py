@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, path_of
 from training.data.file_checks import refuse_what_is_no_file
 from training.data.npz import read_npz
 from training.data.pickles import read_pickle
@@ -68,7 +68,7 @@ def read(path: str | Path, split: str | None = None, **options: Any) -> Recordin
     InputError
         The path cannot be read, the reader does not have an option, or it finds a fault in a file.
     """
-    path = Path(path)
+    path = path_of(path, "read")
     if "\0" in str(path):
         raise InputError(f"{str(path)!r}: no name of a file")
     if os.path.isdir(path):  # False, too, where a name is too long to be one
