@@ -42,7 +42,7 @@ class BatchState:
 
     def fields(self) -> tuple[Tensor, ...]:
         """Return the tensors that are set, in the fields' order: `state.with_fields(state.fields())` is a copy."""
-        named = _fields_of(type(self)).named
+        named, _ = _fields_of(type(self))
         return tuple([tensor for name in named if (tensor := getattr(self, name)) is not None])
 
     def with_fields(self, tensors: Iterable[Tensor]) -> Self:
@@ -108,9 +108,9 @@ class BatchState:
 
 def tensor_fields(kind: BatchState | type[BatchState]) -> tuple[str, ...]:
     """Return the names of a state's tensors without those that are None; for a class, of all tensors it requires."""
-    fields = _fields_of(kind if isinstance(kind, type) else type(kind))
-    missing = [name for name in fields.optional if getattr(kind, name) is None]
-    return tuple([name for name in fields.named if name not in missing]) if missing else fields.named
+    named, optional = _fields_of(kind if isinstance(kind, type) else type(kind))
+    missing = [name for name in optional if getattr(kind, name) is None]
+    return tuple([name for name in named if name not in missing]) if missing else named
 
 
 STATES = "a state, such as model.initial_state()"
@@ -143,22 +143,17 @@ def running_robots(state: BatchState, given: Tensor | None) -> Tensor:
     return given
 
 
-class _Fields:
-    """The names of a state class's tensors (`named`), and of those among them that may be None (`optional`)."""
-
-    def __init__(self, kind: type[BatchState]):
-        fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
-        self.named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
-        self.optional = tuple(f.name for f in fields if f.metadata.get("optional", False))
-
-
-def _fields_of(kind: type[BatchState]) -> _Fields:
+def _fields_of(kind: type[BatchState]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of a state class's tensors, and of those among them that may be None."""
     if kind not in _fields:
-        _fields[kind] = _Fields(kind)
+        fields: tuple[dataclasses.Field, ...] = dataclasses.fields(kind)  # type: ignore[arg-type]
+        named = tuple(f.name for f in fields if f.metadata.get("tensor", True))
+        _fields[kind] = named, tuple(f.name for f in fields if f.metadata.get("optional", False))
     return _fields[kind]
 
 
-_fields: dict[type[BatchState], _Fields] = {}
+# by kind; not `functools.cache`, into which torch.compile does not look
+_fields: dict[type[BatchState], tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
 
 @dataclass(frozen=True, repr=False)
