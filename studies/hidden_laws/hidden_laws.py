@@ -26,7 +26,7 @@ from training.fitting import fit
 from training.reports.evaluation import evaluate, trained_system
 from training.reports.metrics import Errors
 from training.robots.rod_models import rod_builder
-from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
+from training.robots.rod_motion import HeldMotion, held_edges, held_twist, rod_state
 from training.robots.rods import RodSystem
 from training.robots.trees import Tree
 
@@ -78,7 +78,7 @@ def recorded(count: int, frames: int) -> np.ndarray:
     first = torch.arange(count)
     turned = held_twist(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
     state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
-    schedule = held_motion(model, motion, state.twist, DT)
+    schedule = HeldMotion(model, motion, state.twist, DT)
     run = unroll(model, state, ImplicitEuler(DT), SETTLING + frames - 1, schedule, progress=True)
     if bool((run.status != 0).any()):
         raise InputError(f"the rod that is to be recorded failed: status {run.status.tolist()}")

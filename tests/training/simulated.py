@@ -8,7 +8,7 @@ import torch
 from torchdismech import unroll
 from training.config import Robot, Simulation
 from training.robots.rod_models import integrator_of, rod_builder
-from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
+from training.robots.rod_motion import HeldMotion, held_edges, held_twist, rod_state
 from training.robots.trees import Tree
 
 DT = 0.01
@@ -47,7 +47,7 @@ def simulated_positions(robot: Robot = TRUTH, count: int = 5, frames: int = 42) 
     first = torch.arange(count)
     turned = held_twist(motion, held_edges(model), TREE).at(first, torch.zeros_like(first))
     state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, TREE)
-    motion = held_motion(model, motion, state.twist, DT)
+    motion = HeldMotion(model, motion, state.twist, DT)
     run = unroll(model, state, integrator_of(TIGHT, DT), SETTLING + frames - 1, motion)
     assert (run.status == 0).all()
     return run.positions.transpose(0, 1)[:, SETTLING:]

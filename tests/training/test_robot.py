@@ -7,7 +7,7 @@ from tests.training.simulated import DT, GRIPPED, LENGTHS, TREE, gripped_motion
 from torchdismech import Control, ImplicitEuler, InputError, Static, trainable, unroll
 from training.config import Robot
 from training.robots.rod_models import rod_builder
-from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
+from training.robots.rod_motion import HeldMotion, held_edges, held_twist, rod_state
 from training.robots.trees import Tree
 
 
@@ -17,7 +17,7 @@ def begun(robot: Robot, tree: Tree, motion: torch.Tensor):
     first = torch.arange(len(motion))
     turned = held_twist(motion, held_edges(model), tree).at(first, torch.zeros_like(first))
     state = rod_state(model, motion[:, 0], motion[:, 1], DT, turned, tree)
-    return model, state, held_motion(model, motion[:, 1:], state.twist, DT)
+    return model, state, HeldMotion(model, motion[:, 1:], state.twist, DT)
 
 
 @pytest.mark.parametrize(("hold", "low", "high"), [("nodes", 1.2, 1.3), ("direction", 0.98, 1.03)])

@@ -10,7 +10,7 @@ from torchdismech.geometry.frames import rotated, unit
 from training.config import Config
 from training.data import Recordings, read
 from training.robots.rod_models import integrator_of, rod_builder
-from training.robots.rod_motion import held_edges, held_motion, held_twist, rod_state
+from training.robots.rod_motion import HeldMotion, held_edges, held_twist, rod_state
 from training.robots.systems import build
 from training.robots.trees import Tree
 from training.system import whole_windows
@@ -94,7 +94,7 @@ def test_shaken_tree_is_predicted(tmp_path, gravity, part):
     motion[..., 2] += (0.02 * torch.sin(9 * time) * torch.tensor([[1.0], [-1.0]]))[..., None]
     turned = held_twist(motion, held_edges(model), own).at(torch.arange(2), torch.zeros(2, dtype=torch.long))
     state = rod_state(model, motion[:, 0], motion[:, 0], DT, turned, own)
-    run = unroll(model, state, integrator_of(TIGHT, DT), 11, held_motion(model, motion, state.twist, DT))
+    run = unroll(model, state, integrator_of(TIGHT, DT), 11, HeldMotion(model, motion, state.twist, DT))
     data = tmp_path / "tree.npz"
     np.savez(data, train=run.positions.transpose(0, 1).numpy(), edges=np.array(EDGES), dt=DT)
     stage = {"name": "all", "train": ["constants"], "iterations": 1, "horizon": [4], "batch": 2}

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from torchdismech import Control, Model, State
 from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
-from torchdismech.integrate.integrator import Schedule
 from training.robots.trees import Tree, horizontal
 
-__all__ = ["HeldTwist", "held_edges", "held_motion", "held_twist", "rod_state"]
+__all__ = ["HeldMotion", "HeldTwist", "held_edges", "held_twist", "rod_state"]
 
 
 def _leading(model: Model) -> list[int]:
@@ -113,30 +112,23 @@ def _between(angle: Tensor, place: Tensor, held: list[int]) -> Tensor:
     return theta
 
 
-def held_motion(model: Model, positions: Tensor, theta: Tensor, dt: float) -> Schedule:
-    """Return the schedule that moves the clamped nodes as in the frames (B, T, N, 3), `dt` apart, from time 0 on.
-
-    Positions are linear in time between frames. Held edges and tangents keep their twist angles `theta` (B, A).
-    """
-    angles = theta[:, None].expand(-1, positions.shape[1], -1)
-    return HeldMotion(_placed(positions, angles, _leading(model)), dt)
-
-
 class HeldMotion:
-    """The schedule of clamped dofs that are given at frames, and linear in time between them.
+    """The schedule that moves clamped nodes as in frames, linearly in time between them.
 
     `ahead`: it may be asked before the steps are taken, as the time alone decides.
 
     Parameters
     ----------
-    q : (B, T, n) values of the clamped dofs at the frames; other dofs are not read.
+    positions : (B, T, N, 3) of the nodes at the frames [m]; those that are not clamped are not read.
+    theta : (B, A) twist angles that held edges and tangents keep.
     dt : time from one frame to the next [s]; the first is at time 0.
     """
 
     ahead = True
 
-    def __init__(self, q: Tensor, dt: float):
-        self._q, self._dt = q, dt
+    def __init__(self, model: Model, positions: Tensor, theta: Tensor, dt: float):
+        angles = theta[:, None].expand(-1, positions.shape[1], -1)
+        self._q, self._dt = _placed(positions, angles, _leading(model)), dt
 
     def __call__(self, time: Tensor, model: Model) -> Control:
         """Return the control with the clamped dofs at the times (B,), all equal but for robots that stopped before."""

@@ -12,7 +12,7 @@ from training.data import Recordings, Window
 from training.robots.physics import PhysicsSystem, Schedule, add_terms
 from training.robots.references import reference_predictions
 from training.robots.rod_models import gripped_nodes, integrator_of, rod_builder
-from training.robots.rod_motion import HeldTwist, held_edges, held_motion, held_twist, rod_state
+from training.robots.rod_motion import HeldMotion, HeldTwist, held_edges, held_twist, rod_state
 from training.robots.trees import Tree
 
 __all__ = ["RodSystem"]
@@ -45,7 +45,7 @@ class RodSystem(PhysicsSystem):
 
     def schedule(self, window: Window, state: State) -> Schedule:
         """Return the schedule that moves the gripped nodes as in the window."""
-        return held_motion(self.model, window.positions[:, 1:], state.twist, self.dt)
+        return HeldMotion(self.model, window.positions[:, 1:], state.twist, self.dt)
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""
