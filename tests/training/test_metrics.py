@@ -11,16 +11,17 @@ from torchdismech import InputError
 from training.data import read
 from training.loss import window_losses
 from training.reports.metrics import Errors, baselines
-from training.robots.references import reference_predictions
+from training.robots.references import followed_grips
 
 
-def test_nobody_follows_where_nothing_is_gripped():
-    """Give one prediction, in which all nodes stay, of a robot without grips."""
+def test_free_nodes_follow_the_gripped_ones():
+    """Move gripped nodes as recorded, and those beyond the last one as it moves."""
     whole = recordings(2)
-    found = reference_predictions(whole, [])
-    assert list(found) == ["stay"]
-    assert torch.equal(found["stay"], whole.positions[:, 1:2].expand(-1, whole.frames - 2, -1, -1))
-    assert list(reference_predictions(whole, [0, 5])) == ["stay", "follow"]
+    x, found = whole.positions, followed_grips(whole, [0, 3])
+    torch.testing.assert_close(found[:, :, [0, 3]], x[:, 2:, [0, 3]])
+    torch.testing.assert_close(
+        found[:, :, 4:] - x[:, 1:2, 4:], (x[:, 2:, 3] - x[:, 1:2, 3])[:, :, None].expand_as(found[:, :, 4:])
+    )
 
 
 def test_errors_are_told_as_far_as_recordings_reach():

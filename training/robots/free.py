@@ -12,7 +12,7 @@ from torchdismech import InputError, Status
 from training.config import Config, Robot
 from training.data import Recordings, Window
 from training.options import checked
-from training.robots.references import reference_predictions
+from training.robots.references import followed_grips
 from training.robots.rod_models import gripped_nodes
 from training.robots.trees import Tree
 from training.system import Prediction, System
@@ -63,4 +63,4 @@ class FreeSystem(System):
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""
-        return reference_predictions(recordings, self.gripped)
+        return {**super().references(recordings), "follow": followed_grips(recordings, self.gripped)}

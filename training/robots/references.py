@@ -1,4 +1,4 @@
-"""Predictions of a chain without a model: the baselines that a fit should beat."""
+"""The prediction of a chain without a model, in which free nodes follow the gripped ones: a fit should beat it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from torch.nn.functional import pad
 from training.data import Recordings
 from training.robots.trees import Tree
 
-__all__ = ["reference_predictions"]
+__all__ = ["followed_grips"]
 
 
-def reference_predictions(recordings: Recordings, gripped: list[int]) -> dict[str, Tensor]:
-    """Return predictions (K, T - 2, N, 3) without a model, by name.
+def followed_grips(recordings: Recordings, gripped: list[int]) -> Tensor:
+    """Return the prediction (K, T - 2, N, 3) [m] in which free nodes move with the gripped ones after the second frame.
 
-    "stay": free nodes stay where they were. "follow": they move with the gripped nodes, weighted by how near these are
-    along the chain, and branches move with the node that they begin at; without gripped nodes there is only "stay".
+    These are weighted by how near they are along the chain; branches move with the node that they begin at.
     """
     x = recordings.positions
-    second = x[:, 1:2].expand(-1, recordings.frames - 2, -1, -1)
-    stay = second.clone()
-    stay[:, :, gripped] = x[:, 2:, gripped]
-    if not gripped:
-        return {"stay": stay}
     moved = x[:, 2:, gripped] - x[:, 1:2, gripped]
-    return {"stay": stay, "follow": second + torch.einsum("ng,ktgc->ktnc", _weights(recordings, gripped), moved)}
+    return x[:, 1:2] + torch.einsum("ng,ktgc->ktnc", _weights(recordings, gripped), moved)
 
 
 def _weights(recordings: Recordings, gripped: list[int]) -> Tensor:

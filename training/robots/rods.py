@@ -10,7 +10,7 @@ from torchdismech import State
 from training.config import Config, Robot, Simulation
 from training.data import Recordings, Window
 from training.robots.physics import PhysicsSystem, Schedule, add_terms
-from training.robots.references import reference_predictions
+from training.robots.references import followed_grips
 from training.robots.rod_models import gripped_nodes, integrator_of, rod_builder
 from training.robots.rod_motion import HeldMotion, HeldTwist, held_edges, held_twist, rod_state
 from training.robots.trees import Tree
@@ -49,4 +49,4 @@ class RodSystem(PhysicsSystem):
 
     def references(self, recordings: Recordings) -> Mapping[str, Tensor]:
         """Return predictions without a model: free nodes stay, or follow the gripped ones."""
-        return reference_predictions(recordings, self.gripped)
+        return {**super().references(recordings), "follow": followed_grips(recordings, self.gripped)}
