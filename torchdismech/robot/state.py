@@ -89,16 +89,7 @@ class BatchState:
                 f"{type(self).__name__}: expected one robot at least, got none; a mask may have chosen none"
             )
         for name, tensor in zip(tensor_fields(self), self.fields(), strict=True):
-            if tensor.dtype != dtype:
-                raise InputError(
-                    f"{type(self).__name__}.{name}: expected {dtype}, as the model is, got {tensor.dtype}; "
-                    f"take state.to({dtype})"
-                )
-            if tensor.device != device:
-                raise InputError(
-                    f"{type(self).__name__}.{name}: expected it on {device}, as the model is, got {tensor.device}; "
-                    f"take state.to({str(device)!r})"
-                )
+            _refuse_unlike(type(self), name, tensor, dtype, device, "state")
 
     def merged(self, other: Self, take: Tensor) -> Self:
         """Return this state, with the rows of `other` where `take` (B,) is True."""
@@ -353,20 +344,23 @@ class Control:
         for name, value in self.tensors().items():
             if tuple(value.shape) != shapes[name]:
                 raise InputError(f"Control.{name}: expected shape {shapes[name]}, got {tuple(value.shape)}")
-            if value.dtype != dtype:
-                raise InputError(
-                    f"Control.{name}: expected {dtype}, as the model is, got {value.dtype}; take {name}.to({dtype})"
-                )
-            if value.device != device:
-                raise InputError(
-                    f"Control.{name}: expected it on {device}, as the model is, got {value.device}; "
-                    f"take {name}.to({str(device)!r})"
-                )
+            _refuse_unlike(Control, name, value, dtype, device, name)
 
     def check_numbers(self) -> None:
         """Refuse rest lengths that are not above 0."""
         if self.rest_length is not None and bool((self.rest_length <= 0).any()):
             raise InputError(f"Control.rest_length: expected more than 0, got {float(self.rest_length.min()):g}")
+
+
+def _refuse_unlike(kind: type, name: str, tensor: Tensor, dtype: torch.dtype, device: torch.device, whole: str) -> None:
+    """Refuse a field of another dtype than the model's, or on another device; messages say to convert `whole`."""
+    if tensor.dtype != dtype:
+        expected, got, to = f"{dtype}", f"{tensor.dtype}", f"{dtype}"
+    elif tensor.device != device:
+        expected, got, to = f"it on {device}", f"{tensor.device}", repr(str(device))
+    else:
+        return
+    raise InputError(f"{kind.__name__}.{name}: expected {expected}, as the model is, got {got}; take {whole}.to({to})")
 
 
 def _refuse_other_than_tensors(fields: Mapping[str, object]) -> None:
