@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError
 from training.data.recordings import Recordings
 
-__all__ = ["Window", "WindowSampler", "Windows", "gather", "windows"]
+__all__ = ["Window", "WindowSampler", "Windows", "frames_about", "gather", "windows"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,16 @@ def windows(
             "recordings"
         )
     return Windows(recording, place * stride, steps, given)
+
+
+def frames_about(time: float, dt: float, frames: int) -> tuple[int, int, float]:
+    """Return the frames before and after a time [s] since the first one, and the share of the way between them.
+
+    Before the first and after the last of so many frames, `dt` [s] apart, both are that one.
+    """
+    place = min(max(time / dt, 0.0), frames - 1.0)
+    before = int(place + 1e-6)  # k dt is off by rounding
+    return before, min(before + 1, frames - 1), place - before if place - before > 1e-6 else 0.0
 
 
 class WindowSampler:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchdismech import Control, Model, State
 from torchdismech.geometry.frames import rotated, signed_angle, transported, unit
+from training.data.windows import frames_about
 from training.robots.trees import Tree, horizontal
 
 __all__ = ["HeldMotion", "HeldTwist", "held_edges", "held_twist", "rod_state"]
@@ -132,8 +133,6 @@ class HeldMotion:
 
     def __call__(self, time: Tensor, model: Model) -> Control:
         """Return the control with the clamped dofs at the times (B,), all equal but for robots that stopped before."""
-        q, last = self._q, self._q.shape[1] - 1
-        place = min(max(float(time.max()) / self._dt, 0.0), float(last))  # a robot that failed keeps its time
-        before = min(int(place + 1e-6), last)  # 1e-6: k * dt is off by rounding
-        share, after = max(place - before, 0.0), q[:, min(before + 1, last)]
-        return Control(clamped_q=q[:, before] if share < 1e-6 else q[:, before] + share * (after - q[:, before]))
+        before, after, share = frames_about(float(time.max()), self._dt, self._q.shape[1])
+        q, later = self._q[:, before], self._q[:, after]
+        return Control(clamped_q=q + share * (later - q) if share else q)

@@ -19,6 +19,7 @@ from training.config import Config
 from training.config.scene import Markers, SceneRobot, Start
 from training.data import Recordings, Window
 from training.data.tracks import longest_run
+from training.data.windows import frames_about
 from training.robots.constants import AddedMass
 from training.robots.drives import DriveMap, LinearMap
 from training.robots.markers import MarkerTable
@@ -230,10 +231,8 @@ class SceneSystem(PhysicsSystem):
         """
         control = self._setup.schedule(time, self.model)
         # a robot that failed keeps its time: the others are the latest
-        place = (float((time - window.time).max()) / self.dt) if len(time) else 0.0
-        before = min(max(int(place + 1e-6), 0), window.frames - 1)  # 1e-6: k * dt is off by rounding
-        share, after = max(place - before, 0.0), min(before + 1, window.frames - 1)
-        share = 0.0 if share < 1e-6 else share
+        latest = float((time - window.time).max()) if len(time) else 0.0
+        before, after, share = frames_about(latest, self.dt, window.frames)
         if self._gripped:
             x = torch.lerp(window.positions[:, before], window.positions[:, after], share)[:, self.gripped]
             control = control.replace(clamped_q=self._held(control, self.markers.in_scene(x)))
