@@ -55,26 +55,20 @@ class Window:
 
 @dataclass(frozen=True)
 class Windows:
-    """The starts of W windows, each with some frames to start from and `steps` to predict.
+    """The starts of W windows, each with `steps` to predict after the frames to start from.
 
     Attributes
     ----------
     recording, first : (W,) long, the recording of each window and the frame in which it begins.
-    steps : number of frames to predict; given : number of frames to start from.
+    steps : number of frames to predict.
     """
 
     recording: Tensor
     first: Tensor
     steps: int
-    given: int = 2
 
     def __len__(self) -> int:
         return len(self.first)
-
-    @property
-    def frames(self) -> int:
-        """Number of frames of each window."""
-        return self.steps + self.given
 
 
 def windows(
@@ -119,7 +113,7 @@ def windows(
             f"windows: {needed} marker that is seen in the {steps} frames after it: take another stride or better "
             "recordings"
         )
-    return Windows(recording, place * stride, steps, given)
+    return Windows(recording, place * stride, steps)
 
 
 def frames_about(time: float, dt: float, frames: int) -> tuple[int, int, float]:

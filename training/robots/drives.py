@@ -22,7 +22,7 @@ from training.config.scene import Drive
 from training.options import checked
 from training.robots.poses import quaternion
 
-__all__ = ["DriveMap"]
+__all__ = ["DriveMap", "LinearMap"]
 
 
 class LinearMap(nn.Module):
@@ -70,11 +70,6 @@ class DriveMap(nn.Module):
         self.map = (
             _linear(name, drive, len(self._elements), len(self._columns)) if drive.module is None else self._of_user()
         )
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the map is linear, so that its gain and offset are constants by name."""
-        return isinstance(self.map, LinearMap)
 
     def values(self, inputs: Tensor, time: Tensor) -> Tensor:
         """Return the mapped values (B, F, *shape) for inputs (B, F, C) at times (B, F) [s]; zero where not driven.

@@ -282,7 +282,7 @@ class SceneSystem(PhysicsSystem):
 
     def _driving(self) -> dict[str, nn.Module]:
         """Return the maps of drives that are users' modules, by name."""
-        return {name: drive.map for name, drive in self.drives.items() if not drive.is_linear}
+        return {name: drive.map for name, drive in self.drives.items() if not isinstance(drive.map, LinearMap)}
 
     def observer(self) -> Observer | None:
         """Return the function that gives the markers' offsets after each step; None where none has an offset."""
