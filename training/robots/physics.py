@@ -62,8 +62,7 @@ class PhysicsSystem(System):
         self.model, self.integrator = model, integrator
         self.n_nodes = model.body.n_nodes
         self.learned = nn.ModuleDict(learned)
-        self.places = dict(places or {})
-        named = Named(trainable.constants(model) | self.places, model.dtype, model.device)
+        named = Named(trainable.constants(model) | dict(places or {}), model.dtype, model.device)
         counts = {t: _elements(model, t) for t in named.places if t.partition(".")[0] in {e.name for e in model.terms}}
         self.entries = {name: Trained(named, name, c, counts) for name, c in config.constants.items()}
         self.trained = nn.ModuleDict(self.entries)
