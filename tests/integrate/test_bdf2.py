@@ -223,6 +223,7 @@ def test_refused():
     ):
         with pytest.raises(InputError, match=f"expected one or more states of one kind and robot, got {got}"):
             State.joined(others)
+    assert torch.equal(own.rows(0).q, own.q) and "1 robot of" in repr(own.rows(-1))  # was without a batch, and no text
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
 

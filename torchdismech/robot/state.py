@@ -61,9 +61,10 @@ class BatchState:
         """Return a copy with detached tensors."""
         return self.with_fields(tensor.detach() for tensor in self.fields())
 
-    def rows(self, index: Tensor | slice | Sequence[int]) -> Self:
-        """Return the robots that `index` selects (a mask, indices or a slice)."""
-        return self.with_fields(tensor[index] for tensor in self.fields())
+    def rows(self, index: Tensor | slice | Sequence[int] | int) -> Self:
+        """Return the robots that `index` selects (a mask, indices, a slice, or the number of one robot)."""
+        chosen = [index] if isinstance(index, int) else index
+        return self.with_fields(tensor[chosen] for tensor in self.fields())
 
     def split(self, size: int) -> list[Self]:
         """Return the states of chunks of `size` robots each, as `values.split` makes them."""
