@@ -157,10 +157,6 @@ def drawn(name, values):
         ),
         (lambda env: environment(model=planar(), actions=[bend(planar())]), "column 1 changes no strain: .* planar"),
         (lambda env: Constant("Gravity.acceleration", 1.0, 1.0), "low < high"),
-        (
-            lambda env: Constant("Gravity.acceleration", 0.0, 1.0, count="3"),
-            "count: expected a whole number from 1 up, got '3'",
-        ),
         (lambda env: drawn("goal", {1: torch.zeros(5)}), "Task.goal: expected tensors by names, got int"),
         (lambda env: environment(actions=[pull(), pull()]), "Gravity.acceleration is set by two of them"),
         (

@@ -171,7 +171,7 @@ class Constant(Action):
 
     def __init__(self, name: str, low: float, high: float, count: int = 1):
         self._bound(f"Constant({name})", low, high)
-        self.name, self.count = name, whole_number(count, f"Constant({name}): count")
+        self.name, self.count = name, count
 
     def check(self, model: Model) -> None:
         """Refuse a name that the model does not have, another count of entries, and bounds that steps refuse."""
