@@ -10,8 +10,18 @@ import torch
 
 from tests.contact import robots
 from tests.integrate.test_primal_dual import crossing
-from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, forces, straight
-from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    RobotBuilder,
+    Static,
+    forces,
+    straight,
+)
+from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.pairs.coupling import Coupling
 from torchdismech.integrate.recorded import pair_rounds, recording
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
@@ -160,6 +170,49 @@ def test_every_bit_with_potentials(kind, monkeypatch):
 def test_every_bit_of_constraints(make, monkeypatch):
     """Keep every bit where contacts are constraints."""
     assert_same(*with_and_without(lambda: (make(0.4), None), ImplicitEuler(1e-3), monkeypatch))
+
+
+BESIDE = {
+    "floor": lambda: Obstacle(HalfSpace((0, 0, -0.03), (0, 0, 1)), Penalty(200.0, 1e-3)),
+    "barrier": lambda: Obstacle(HalfSpace((0, 0, -0.03), (0, 0, 1)), Barrier(0.1, 1e-3)),
+    "constraint": lambda: Obstacle(HalfSpace((0, 0, -0.03), (0, 0, 1)), Complementarity()),
+    "own parts": lambda: SelfContact(Penalty(200.0, 1e-3)),
+    "user's force": lambda: Lifting(),
+}
+
+
+def resting(beside="nothing"):
+    """Return rods of two materials, clamped at one end, under their weight and beside something, and no state."""
+    builder = RobotBuilder()
+    line = builder.add_rod(
+        straight((0, 0, 0), (0.2, 0, 0), 9), Circle(4e-3), Material(robots.numbers(1e6, 3e6), 1000.0)
+    )
+    builder.clamp(nodes=line[:2])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    if beside in BESIDE:
+        (builder.add_force if beside == "user's force" else builder.add_contact)(BESIDE[beside]())
+    return builder.finalize(compile=False), None
+
+
+class Lifting(forces.Force):
+    """A force of a user's own that does not change within a step."""
+
+    constant = True
+
+    def forward(self, state, control):
+        """Lift all nodes, twist nothing."""
+        return torch.zeros_like(state.q).index_fill(1, torch.arange(2, 27, 3), 1e-4)
+
+
+@pytest.mark.parametrize("beside", ["nothing", *BESIDE])
+def test_every_bit_of_equilibria(beside, monkeypatch):
+    """Keep every bit of searches for equilibria; shares of a load are not recorded."""
+    found = with_and_without(lambda: resting(beside), Static(), monkeypatch)
+    assert_same(*found)
+    assert bool(found[0][0][1].converged.all()) and int(found[0][0][1].iterations.max()) > 2
+    model, _ = resting(beside)
+    steps(model, Static(load_steps=3))
+    assert len(model.recordings) == 1  # that of the whole load
 
 
 def test_every_bit_by_an_iterative_solver(monkeypatch):

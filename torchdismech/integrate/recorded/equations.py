@@ -74,6 +74,7 @@ class RecordedEquations(StepEquations):
     bare_residual = _replayed(StepEquations.bare_residual)
     bare_residual_and_matrix = _replayed(StepEquations.bare_residual_and_matrix)
     advanced = _replayed(StepEquations.advanced)
+    potential_at = _replayed(StepEquations.potential_at)
 
     @contextmanager
     def with_slips(self, factor: Tensor) -> Iterator[None]:

@@ -163,7 +163,9 @@ class RecordedEvaluations:
 
         if len(bare.model.self_contacts):
             self._with_pairs = PairEvaluations(bare, residual, residual_and_matrix, x, self._static.pool)
-        return {
+        descends = bare.has_potential and not len(bare.model.self_contacts)  # whose potential depends on their pairs
+        potential = {StepEquations.potential_at: self._recorded_call(bare.potential_at, [x])} if descends else {}
+        return potential | {
             StepEquations.setup: self._weight_scale_and_iterate,
             StepEquations.advanced: self._recorded_call(bare.advanced, [x, torch.zeros_like(x)]),
             StepEquations.bare_residual: residual,

@@ -25,9 +25,9 @@ nearest triangle reads numbers on the host). Whether a node passed through an ob
 afterwards, in the few steps in which one may have.
 
 `recordable.py` says what of a model recordings can hold. Most steps are recorded as a whole (`step.py`). Where parts of
-a robot may touch, where contacts are constraints, or where the linear solver reads numbers on the host, a CPU records
-functions of the equations (`evaluations.py`) and Newton iterations (`pair_rounds.py`), and the rest of the step runs in
-Python.
+a robot may touch, where contacts are constraints, where the linear solver reads numbers on the host, and where robots
+come to rest (`Static`), a CPU records functions of the equations (`evaluations.py`) and Newton iterations
+(`pair_rounds.py`), and the rest of the step runs in Python.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ def kind_of(problem: StepProblem) -> StepKind | None:
     q = problem.state.q
     if (q.is_cpu and not compiled_code_accepts(q)) or ((q.is_cpu or q.is_cuda) and traced()):
         return None  # torch's operations are watched or transformed, which a replay would bypass
+    if problem.load_factor != 1:
+        return None  # a share of a load is seldom taken again, and each would be a kind of its own
     if (problem.snapshot is not None and problem.snapshot.hooked) or torch.nn.modules.module._has_any_global_hook():
         return None  # a replay would not call the hooks of modules
     kinds: list[StepKind] = problem.model.recordings
@@ -112,7 +114,7 @@ def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | Recorde
         if kind.unrecorded_steps < kind.wait or kind.refused or torch.is_inference_mode_enabled():
             return None
         try:
-            whole = why_steps_unrecorded(problem.model) is None
+            whole = problem.method.scheme.inertial and why_steps_unrecorded(problem.model) is None
             kind.recording = RecordedStep(kind, problem) if whole else RecordedEvaluations(kind, problem)
         except Unrecordable as error:
             if problem.state.q.is_cuda:
@@ -186,7 +188,8 @@ def records_whole_steps(model: Model, method: SteppingMethod) -> bool:
     if model.device.type != "cpu" or model.compilation.runs_compiled(1, model.nodes):
         return False
     with torch.no_grad(), evaluated(every_module(model)).in_place():
-        return why_code_unrecorded(model) is None and _recordable(model, method) and why_steps_unrecorded(model) is None
+        recorded = why_code_unrecorded(model) is None and _recordable(model, method)
+        return recorded and method.scheme.inertial and why_steps_unrecorded(model) is None
 
 
 def _steps_before(problem: StepProblem) -> int | None:
@@ -205,8 +208,10 @@ def _recordable(model: Model, method: SteppingMethod) -> bool:
     if in_plain_torch():
         return False
     whole_steps_alone = model.device.type != "cpu"
+    if whole_steps_alone and not method.scheme.inertial:
+        return False
     why_not = why_steps_unrecorded(model) if whole_steps_alone else why_evaluations_unrecorded(model)
-    return method.scheme.inertial and is_recordable_method(method) and why_not is None
+    return is_recordable_method(method) and why_not is None
 
 
 def _compiled_on_a_gpu(model: Model, q: Tensor) -> bool:

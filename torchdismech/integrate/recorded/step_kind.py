@@ -182,7 +182,6 @@ class StepKind:
             len(own),
             state.kind,
             problem.plane,
-            problem.load_factor,
             *controls,
             *[(tensor.shape, tensor.dtype) for tensor in controls.values()],
             model.compilation.runs_compiled(state.batch, state.q),
@@ -198,5 +197,5 @@ def _load(problem: StepProblem) -> Tensor:
     """Return the sum (B, n) of the external forces that do not change within the step."""
     mechanics, state, control = problem.model.mechanics, problem.state, problem.control
     start = StepStart(state, control, [], mechanics.held_force(state, control))
-    assert problem.elapsed is not None
-    return mechanics.constant_load(start, state.time + problem.elapsed)
+    elapsed = problem.elapsed
+    return mechanics.constant_load(start, state.time if elapsed is None else state.time + elapsed)
