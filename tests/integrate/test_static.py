@@ -1,5 +1,7 @@
 """Equilibria that a search does not come to at once: membranes under pressure, growth, loads in parts."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -16,9 +18,11 @@ from torchdismech import (
     meshes,
     straight,
 )
+from torchdismech.actuation import AtNodes, Chambers
 from torchdismech.contact import Complementarity, HalfSpace, Obstacle
 from torchdismech.errors import Status
 from torchdismech.integrate import static
+from torchdismech.integrate.equilibria import settling
 
 
 def membrane(pressures, open_rim=False):
@@ -74,8 +78,9 @@ def test_loads_that_fail_are_taken_in_parts():
     torch.testing.assert_close(after.q[1:], alone.q, rtol=0, atol=1e-8)  # by the tolerance
 
 
-def test_equilibria_are_not_advised_to_take_a_smaller_dt():
+def test_equilibria_are_not_advised_to_take_a_smaller_dt(monkeypatch):
     """Name load steps, which `Static` has, in the message of what fails."""
+    monkeypatch.setattr(settling, "MAX_STEPS", 0)
     model = membrane([2000.0])
     with pytest.raises(SimulationError, match="more iterations, or take more load_steps") as said:
         Static(max_iterations=1).step(model, model.initial_state(), throw=True)
@@ -156,6 +161,38 @@ def test_a_soft_loop_takes_its_load_in_parts(youngs):
     model = builder.finalize()
     _, info = Static().step(model, model.initial_state(), throw=True)
     assert bool(info.stable) and int(info.substeps) == 8
+
+
+def soft_rod(rise):
+    """Return a builder with a soft rod under gravity that is clamped at one end, and rises at an angle [rad]."""
+    builder = RobotBuilder()
+    tip = (0.5 * math.cos(rise), 0, 0.5 * math.sin(rise))
+    builder.add_rod(straight((0, 0, 0), tip, nodes=13), Circle(5e-3), Material(3e4, 1100.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.Gravity((0.0, 0.0, -9.81)))
+    return builder
+
+
+@pytest.mark.parametrize("rise", [0.0, 1.2])
+def test_a_soft_rod_comes_to_rest_under_a_moment(rise):
+    """Settle where the load fails in parts, too, and come to what many shares lead to."""
+    builder = soft_rod(rise)
+    builder.add_force(forces.PointMoment((0.0, 0.0, 3.5e-4), nodes=[12]))
+    model = builder.finalize()
+    after, _ = Static().step(model, model.initial_state(), throw=True)
+    slowly, _ = Static(load_steps=20).step(model, model.initial_state(), throw=True)
+    torch.testing.assert_close(after.positions, slowly.positions, rtol=0, atol=1e-7)
+
+
+def test_a_soft_arm_comes_to_rest_under_pressure():
+    """Settle where a search down the potential takes more than `max_iterations`, which are far less than `Static`'s."""
+    builder = soft_rod(1.2)
+    builder.add_force(Chambers([AtNodes(range(1, 13), (0, 5e-3, 0))], area=1e-5, pressure=600.0))
+    model = builder.finalize()
+    after, info = Static(max_iterations=40).step(model, model.initial_state(), throw=True)
+    enough, searched = Static().step(model, model.initial_state(), throw=True)
+    assert info.stable.all() and searched.iterations > 40
+    torch.testing.assert_close(after.positions, enough.positions, rtol=0, atol=1e-7)
 
 
 def test_a_torque_turns_with_its_edge():

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, Status, listed, warn, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.equilibria.settling import settled_step
+from torchdismech.integrate.equilibria.settling import settled, settled_step
 from torchdismech.integrate.equilibria.stability import no_saddles, stability, without_saddles
 from torchdismech.integrate.equilibria.supports import refuse_unheld
 from torchdismech.integrate.equilibria.turning import free_torques, left_out, torques_as_cause
@@ -72,8 +72,9 @@ class Static(SteppingMethod):
     Parameters
     ----------
     load_steps : number of shares. Robots that fail in one take it in 2, 4, 8 or 16 parts (`StepInfo.substeps`), unless
-        their search for all of it ran out of `max_iterations`. Where there is contact they settle instead, in short
-        steps from rest to rest, which take 2,000 iterations in all, or ten times `max_iterations` where that is more.
+        there is contact, or their search for all of it ran out of `max_iterations`. Those that still fail settle in
+        short steps from rest to rest, which take 2,000 iterations in all, or ten times `max_iterations` where that is
+        more.
     unstable : what becomes of robots whose equilibrium is no minimum. "leave": they search on, as said above, and where
         that fails settle, with or without contact; those for whom there is no way down (a part is free to move without
         any force), or none is found, are reported. "report": they stay there, `StepInfo.stable` is False and a warning
@@ -166,10 +167,10 @@ class Static(SteppingMethod):
         warn_of_absent_loads("Static", problem.model, problem.state, problem.running)
         reasons: list[str] = []
         after, info = in_chunks(partial(self._ramped, reasons), problem, size)
-        settled = info.converged & problem.running
+        balanced = info.converged & problem.running
         if info.stable is not None:
-            self._warn_of(settled & ~info.stable, reasons)
-        warn_of_idle_friction("Static", problem.model, after, info.contact, settled, info.tolerance)
+            self._warn_of(balanced & ~info.stable, reasons)
+        warn_of_idle_friction("Static", problem.model, after, info.contact, balanced, info.tolerance)
         return after, info
 
     def _ramped(self, reasons: list[str], problem: StepProblem) -> tuple[State, StepInfo]:
@@ -203,9 +204,8 @@ class Static(SteppingMethod):
     ) -> tuple[State, StepInfo]:
         """Return the equilibria after share k of the load, and how they were found.
 
-        Robots that fail take the share in 2, 4, ... parts. Robots that may touch something do not, as they have settled
-        in vain by then, nor do those whose search for all of it ran out of `max_iterations`, which may have no
-        equilibrium.
+        Robots that fail take the share in 2, 4, ... parts, unless their search for all of it ran out of
+        `max_iterations`, and settle if that fails, too. Robots that may touch something have settled in vain by then.
         """
 
         def take_part(state: State, running: Tensor, share: float) -> tuple[State, StepInfo]:
@@ -218,15 +218,20 @@ class Static(SteppingMethod):
                 break
             at, info = in_parts(take_part, parts, start, failed, at, info)
             parts *= 2
+        failed = running & ~info.converged
+        if problem.model.contact.none and bool(failed.any()):
+            last = _under_load(problem, start, failed, (k + 1) / self.load_steps)
+            after, settled_info = settled(last, at, dataclasses.replace(info, stable=None))
+            if self.unstable == "leave":
+                after, settled_info = without_saddles(last, after, settled_info, reasons)
+            at, info = at.merged(after, failed), info.merged(settled_info, failed)
         return at, info
 
     def _equilibria_at(
         self, problem: StepProblem, start: State, running: Tensor, factor: float, reasons: list[str]
     ) -> tuple[State, StepInfo]:
         """Return the equilibria to which a search from states leads while the load factor has this value."""
-        loaded_problem = problem.replace(
-            state=start, control=ramped(problem, factor), running=running, load_factor=factor
-        )
+        loaded_problem = _under_load(problem, start, running, factor)
         after, info = settled_step(loaded_problem)
         if self.unstable == "leave":
             after, info = self._with_further_minima(loaded_problem, after, info)
@@ -308,6 +313,11 @@ class Static(SteppingMethod):
 
     def _occasion(self, state: State) -> str:
         return "static equilibrium"
+
+
+def _under_load(problem: StepProblem, start: State, running: Tensor, factor: float) -> StepProblem:
+    """Return the problem of equilibria of some robots under a part of the load, searched from states."""
+    return problem.replace(state=start, control=ramped(problem, factor), running=running, load_factor=factor)
 
 
 def ramped(problem: StepProblem, load_factor: float | Tensor) -> Control:

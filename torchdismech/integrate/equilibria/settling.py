@@ -19,7 +19,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.schemes import ImplicitEuler
 from torchdismech.robot.state import Control, State
 
-__all__ = ["settled_step"]
+__all__ = ["settled", "settled_step"]
 
 MAX_STEPS = 200  # steps on the way to an equilibrium
 # Iterations on the way, in all: as many as this, or this many times those that a search may take. A rope that comes to
@@ -36,7 +36,7 @@ LEAST_ACCELERATION = 0.1  # m/s^2: the least that counts as the acceleration by 
 
 
 def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, StepInfo]:
-    """Return the equilibria of robots and how they were found; robots for which the search fails settle, one by one.
+    """Return the equilibria of robots and how they were found; robots for which the search fails settle.
 
     Parameters
     ----------
@@ -47,14 +47,23 @@ def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, St
     failed = problem.running & ~info.converged
     if problem.model.contact.none:
         failed = torch.zeros_like(failed) if touching else failed & (info.status != Status.MAX_ITERATIONS)
-    if not bool(failed.any()):
-        return after, info
-    rows = [slice(k, k + 1) for k in range(len(failed))]
+    return settled(problem.replace(running=failed), after, info) if bool(failed.any()) else (after, info)
+
+
+def settled(problem: StepProblem, after: State, info: StepInfo) -> tuple[State, StepInfo]:
+    """Return `after` and `info` with those of the running robots replaced, which settle one by one.
+
+    Parameters
+    ----------
+    after, info : the equilibria of the other robots, and how searches ended.
+    """
+    running = problem.running
+    rows = [slice(k, k + 1) for k in range(len(running))]
     states, reports = [after.rows(row) for row in rows], [info.rows(row) for row in rows]
     parts = problem.model.parts(problem.state, problem.control, 1)
-    for robot in failed.nonzero().flatten().tolist():
+    for robot in running.nonzero().flatten().tolist():
         values, state, control = parts[robot]
-        robot_problem = problem.replace(state=state, control=control, running=failed[robot : robot + 1])
+        robot_problem = problem.replace(state=state, control=control, running=running[robot : robot + 1])
         values = problem.values | values
         with values.in_place():
             states[robot], reports[robot] = _settled(robot_problem.replace(values=values), reports[robot])
