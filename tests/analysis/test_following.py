@@ -61,6 +61,22 @@ def test_each_robot_of_a_batch_walks_as_alone():
         torch.testing.assert_close(together.load_factor[:, robot], alone.load_factor[:, 0], rtol=0, atol=1e-10)
 
 
+def test_a_path_turns_with_the_robot():
+    """Take the same points, however the robot and its loads stand in space."""
+    angle, paths = np.linspace(-0.4, 0.4, 13), []
+    curve = torch.from_numpy(np.stack([np.sin(angle), 0 * angle, np.cos(angle)], axis=1))
+    push = torch.tensor([1e-4, 2e-4, -2e-3], dtype=torch.float64)  # N
+    for turn in ([0.0, 0.0, 0.0], [0.5, -0.9, 0.7]):
+        turned = rotation_of_vector(torch.tensor(turn, dtype=torch.float64))
+        builder = RobotBuilder()
+        builder.add_rod(curve @ turned.T, Circle(5e-3), Material(1e5, 1000.0))
+        builder.clamp(nodes=[0], direction="rest")
+        builder.add_force(forces.PointForce([12], turned @ push))
+        model = builder.finalize(compile=False)
+        paths.append(follow(model, model.initial_state(), steps=8))
+    torch.testing.assert_close(paths[1].load_factor, paths[0].load_factor, rtol=0, atol=1e-9)
+
+
 def arch(nodes: int):
     """A circular arch of 215 degrees and radius 1, clamped and hinged, with a load of 10 EI / R^2 at its crown."""
     half = math.radians(215) / 2

@@ -84,8 +84,7 @@ class Arclength:
     def __init__(self, problem: StepProblem, clamp_motions: RigidWays | None):
         self.problem, self.model, self.clamp_motions = problem, problem.model, clamp_motions
         model, state = self.model, problem.state
-        nodes, count = model.nodes, model.body.n_nodes
-        extent = torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+        count, extent = model.body.n_nodes, model.body.extent()
         of_nodes = model.unknowns.index < 3 * count
         self.metric = torch.where(of_nodes, 1 / (count * extent**2), 1 / count).to(state.q)
         self.unit = torch.ones_like(state.time)

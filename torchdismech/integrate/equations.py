@@ -479,8 +479,7 @@ class StepEquations:
         """
         body = self.model.body
         edges_of_a_part = (body.edge_length.shape[-1] + body.shell_edge_length.shape[-1]) / body.parts()
-        extent = torch.linalg.vector_norm(body.nodes.amax(0) - body.nodes.amin(0))
-        return TRUST_RADIUS * torch.minimum(extent, edges_of_a_part * body.typical_length())
+        return TRUST_RADIUS * torch.minimum(body.extent(), edges_of_a_part * body.typical_length())
 
     def potential(self, x: Tensor) -> Tensor | None:
         """Return the potential (B,) if Newton steps are judged by it; None: they are judged by the residual's norm."""

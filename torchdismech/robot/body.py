@@ -358,6 +358,13 @@ class Body(nn.Module):
         """Return the largest contact radius (..., M) of the triangles at each of their edges [m]."""
         return _largest(self.face_contact_radius, self.surface.sides, len(self.surface.edges))
 
+    def extent(self) -> Tensor:
+        """Return how large the robot is () [m]: twice the distance of the farthest node from the mean of all, at rest.
+
+        Unlike the diagonal of a box along the axes, this is the same however the robot is turned.
+        """
+        return 2 * torch.linalg.vector_norm(self.nodes - self.nodes.mean(0), dim=1).amax()
+
     def typical_length(self) -> Tensor:
         """Return the mean rest length () of all edges [m]."""
         lengths = torch.cat([self.edge_length.flatten(), self.shell_edge_length.flatten()])

@@ -252,8 +252,7 @@ def _overlaps_anew(problem: StepProblem, equations: StepEquations, x: Tensor) ->
 
 def _first_push(model: Model) -> Tensor:
     """Return the length () of the first push [m]."""
-    nodes, body = model.nodes, model.body
-    size = PUSH * torch.linalg.vector_norm(nodes.amax(0) - nodes.amin(0))
+    size = PUSH * model.body.extent()
     if model.contact.none:
         return size
-    return torch.minimum(size, CLEAR * body.smallest_contact_radius())
+    return torch.minimum(size, CLEAR * model.body.smallest_contact_radius())
