@@ -189,7 +189,7 @@ class _LineSearch(DividingSearch):
         potential, begun = self.system.potential(at.x), self.steps.whole_newton()
         descends = potential is not None
         if self.steps.needs_newton_steps:
-            self._find_newton_steps(active)
+            self._find_newton_steps(active, descends)
         if self.steps.needs_repaired_steps:
             self._find_repaired_steps(active, descends)
         if descends:
@@ -234,13 +234,18 @@ class _LineSearch(DividingSearch):
             next_steps.whole() if exact else next_steps.whole_newton(),
         )
 
-    def _find_newton_steps(self, active: Tensor) -> None:
-        """Factor the matrices and find the Newton steps; rows known to be indefinite keep the step that they have."""
+    def _find_newton_steps(self, active: Tensor, descend: bool) -> None:
+        """Factor the matrices and find the Newton steps; rows known to be indefinite keep the step that they have.
+
+        Solvers that do not tell that a matrix is indefinite may give steps up the potential: these count as unsolved.
+        """
         steps = self.steps
         rows = active if steps.indefinite is None else active & ~steps.indefinite
         self.factor = self.solver.factor(self.at.values, rows=rows)
         direction = self.factor.solve(-self.at.residual)
         solved = rows & self.factor.ok  # iterative solvers set `ok` only in `solve`
+        if descend:
+            solved = solved & ~((self.at.residual * direction).sum(1) > 0)
         if steps.indefinite is not None:
             direction = torch.where(solved[:, None], direction, steps.direction)
             solved = solved | (steps.solved & steps.indefinite)
@@ -255,12 +260,12 @@ class _LineSearch(DividingSearch):
         """
         steps = self.steps
         assert steps.indefinite is not None
-        unrepaired = active & steps.indefinite & ~steps.solved
+        unrepaired, rhs = active & steps.indefinite & ~steps.solved, -self.at.residual
         if not descend and self.solver.solves_indefinite:
             factor = self.solver.factor(self.at.values, rows=unrepaired, indefinite=True)
         else:
-            factor = shifted_factor(self.solver, self.at.values, self.options.weight, unrepaired)
-        repaired_direction = factor.solve(-self.at.residual)
+            factor = shifted_factor(self.solver, self.at.values, self.options.weight, unrepaired, rhs=rhs)
+        repaired_direction = factor.solve(rhs)
         repaired = unrepaired & factor.ok
         direction = torch.where(repaired[:, None], repaired_direction, steps.direction)
         self.steps = steps._replace(solved=steps.solved | repaired, direction=direction)

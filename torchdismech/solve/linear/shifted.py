@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchdismech.solve.linear.base import DirectSolver
+
 __all__ = ["largest_entry", "shifted_factor"]
 
 SHIFTS = 14  # largest number of shifts that are tried, each ten times the one before
@@ -25,7 +27,13 @@ def largest_entry(diagonal: Tensor, weight: Tensor) -> Tensor:
 
 
 def shifted_factor(
-    solver, values: Tensor, weight: Tensor, rows: Tensor, least: float = LEAST_SHIFT, shifts: int = SHIFTS
+    solver,
+    values: Tensor,
+    weight: Tensor,
+    rows: Tensor,
+    least: float = LEAST_SHIFT,
+    shifts: int = SHIFTS,
+    rhs: Tensor | None = None,
 ):
     """Return the factor of some rows' symmetric matrices, with diagonals raised until they are positive definite.
 
@@ -38,19 +46,25 @@ def shifted_factor(
     rows : (B,) rows to factor.
     least : first shift, relative to the largest diagonal entry.
     shifts : largest number of shifts that are tried, each ten times the one before.
+    rhs : (B, m) right-hand sides that the caller solves for. Some solvers do not tell that a matrix is indefinite: with
+        these the diagonal is raised until the solution is on the same side as the right-hand side.
     """
     diagonal = solver.diagonal(values.device)
     scale, share = largest_entry(values[diagonal], weight), weight.square().reciprocal().unsqueeze(1)
     shift, missing = torch.zeros_like(scale), rows
     # iterative solvers find only in a solve that a matrix is indefinite, by a right-hand side with all eigenvectors
     trial = torch.sin(1.0 + torch.arange(len(share), dtype=values.dtype, device=values.device)).expand(len(scale), -1)
+    tells = (solver.pattern.symmetric and isinstance(solver, DirectSolver)) or not solver.solves_indefinite
+    uphill = torch.zeros_like(rows)
     for k in range(shifts):
         shift = torch.where(missing, least * 10.0**k * scale, shift)
         shifted = values.clone()
         shifted[diagonal] += shift * share
         factor = solver.factor(shifted, rows=rows)
         factor.solve(trial)
-        missing = missing & ~factor.ok
+        if rhs is not None and not tells:
+            uphill = (rhs * factor.solve(rhs)).sum(1) < 0
+        missing = missing & ~(factor.ok & ~uphill)
         if not bool(missing.any()):
             break
     return factor
