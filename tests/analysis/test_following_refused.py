@@ -70,6 +70,17 @@ def test_a_first_point_without_a_tangent_is_no_success(monkeypatch):
     assert path.reached.tolist() == [False, True]
 
 
+def test_a_path_without_a_start_asks_for_a_nearer_one():
+    """Say where to begin if the state is far from the equilibrium without loads: a ring that wants to be straight."""
+    angle, builder = np.linspace(0, 6, 25), RobotBuilder()
+    ring = np.stack([np.cos(angle), np.sin(angle), 0.1 * angle], axis=1)
+    builder.add_rod(0.1 * ring, Circle(2e-3), Material(1e6, 1000.0), natural="straight")
+    builder.clamp(nodes=[0, 1])
+    model = builder.finalize(compile=False)
+    with pytest.warns(FailureWarning, match="has no start: .* begin at a state nearer to the equilibrium without"):
+        follow(model, model.initial_state())
+
+
 def turned(nodes, degrees):
     """Turn nodes about z, and a third as far about x, so that no axis of theirs is one of the world's."""
     about_z, about_x = np.radians(degrees), np.radians(degrees / 3)

@@ -13,6 +13,7 @@ from torchdismech.robot.state import State
 __all__ = ["EquilibriumPath", "load_reversal", "load_at_turn"]
 
 SHORTER_STEPS = "take a smaller length"  # the advice where a path could not be continued
+NEARER_START = "begin at a state nearer to the equilibrium without loads"  # the advice where a path has no start
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +77,7 @@ class EquilibriumPath:
             ends = (
                 f"ends at the load factor {self.load_factor[count - 1, robot].item():.4g}" if count else "has no start"
             )
-            why = f"{status.name.lower()} ({status.explained(SHORTER_STEPS)})"
+            why = f"{status.name.lower()} ({status.explained(SHORTER_STEPS if count else NEARER_START)})"
             sentences.append(f"robot {robot}: its path {ends}: {why}")
         return sentences
 
