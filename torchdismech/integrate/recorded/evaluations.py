@@ -81,13 +81,13 @@ class RecordedEvaluations:
             self._set_up_results = self._set_up_recording.replay()
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
-        self._started: tuple[Sequence[Tensor], StepProblem] | None = None  # a step that is not set up yet
+        self._started: tuple[Sequence[Tensor], float | Tensor] | None = None  # inputs and dt of a step not set up yet
         self._whole_step: RecordedStep | None = None
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
-        self._started = inputs, problem
+        self._started = inputs, problem.dt
 
     def step_apart(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
         """Return the states after a step without contact that is searched for, and how it went.
@@ -106,8 +106,7 @@ class RecordedEvaluations:
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
         if self._started is not None:
-            inputs, problem = self._started
-            self._static.give(inputs, problem.dt)
+            self._static.give(*self._started)
             self._set_up_recording.replay()
             self._started = None
         return RecordedEquations(
