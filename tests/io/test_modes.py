@@ -10,6 +10,7 @@ import pytest
 
 from tests import scenes
 from tests.cli.command_line import printed
+from torchdismech.integrate.equilibria import settling
 from torchdismech.io.modes import HEADER
 
 SCENE = (
@@ -93,8 +94,9 @@ def test_refuses_more_modes_than_there_are(scene):
     assert "from 1 to 16" in called(scene, "--count", 17, status=2)
 
 
-def test_what_does_not_settle_fails(tmp_path):
-    """End with status 3 where there is no equilibrium to be found."""
+def test_what_does_not_settle_fails(tmp_path, monkeypatch):
+    """End with status 3 where no equilibrium is found."""
+    monkeypatch.setattr(settling, "MAX_STEPS", 0)
     path = tmp_path / "scene.toml"
     simulation = SIMULATIONS["static"] + "\nmax_iterations = 1"
     path.write_text(SCENE.replace("SIMULATION", simulation).replace("-1.0]", "-300.0]"))
