@@ -4,6 +4,7 @@ import math
 import warnings
 
 import h5py
+import numpy as np
 import pytest
 import torch
 
@@ -223,7 +224,8 @@ def test_refused():
     ):
         with pytest.raises(InputError, match=f"expected one or more states of one kind and robot, got {got}"):
             State.joined(others)
-    assert torch.equal(own.rows(0).q, own.q) and "1 robot of" in repr(own.rows(-1))  # was without a batch, and no text
+    for number in (0, torch.tensor(0), np.int64(0)):  # was without a batch, and no text
+        assert torch.equal(own.rows(number).q, own.q) and "1 robot of" in repr(own.rows(number))
     anew = State(*state.fields()[:7])
     BDF2(2e-3).step(model, anew, throw=True)
 

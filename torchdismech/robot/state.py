@@ -63,7 +63,8 @@ class BatchState:
 
     def rows(self, index: Tensor | slice | Sequence[int] | int) -> Self:
         """Return the robots that `index` selects (a mask, indices, a slice, or the number of one robot)."""
-        chosen = [index] if isinstance(index, int) else index
+        one = isinstance(index, int) or getattr(index, "ndim", 1) == 0  # a number, also of NumPy or in a tensor
+        chosen = [int(index)] if one else index  # type: ignore[arg-type]
         return self.with_fields(tensor[chosen] for tensor in self.fields())
 
     def split(self, size: int) -> list[Self]:
