@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, Status, forces, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    RobotBuilder,
+    Status,
+    forces,
+    straight,
+)
 from torchdismech.contact import Barrier, Complementarity, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.integrate import step as steps
 from torchdismech.integrate.recorded import recording
@@ -123,3 +133,25 @@ def test_whole_steps_are_recorded(monkeypatch):
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
     plain = course(two_rods(SelfContact(Complementarity())), ImplicitEuler(2e-3), 30)
     assert all(torch.equal(a.q, b.q) for (a, _), (b, _) in zip(found, plain, strict=True))
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_numbers_that_change_between_steps(law, monkeypatch):
+    """Read each step's own dt, force and gravity in recorded steps of robots that touch in some of them."""
+    found, taken = [], []
+    whole = RecordedEvaluations.step_apart
+    monkeypatch.setattr(RecordedEvaluations, "step_apart", lambda *given: taken.append(whole(*given)) or taken[-1])
+    for seen in (2, 10**9):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", seen)
+        model = two_rods(SelfContact(LAWS[law]()), height=0.03)
+        state, rules = model.initial_state(), [ImplicitEuler(dt) for dt in (1e-3, 2e-3, 5e-4)]
+        for k in range(70):
+            model.forces[0].acceleration.data[..., 2] = -9.81 - k % 4
+            force = torch.zeros_like(state.q)
+            force[:, 46] = 1e-3 * (k % 5)
+            state, info = rules[k % 3].step(model, state, Control(force=force))
+            found.append((state.q, info.contact["active"]))
+    assert len(taken) > 50  # 61 found, of which some turn out to touch
+    assert any(bool(active.any()) for _, active in found)
+    for one, two in zip(found[:70], found[70:], strict=True):
+        assert torch.equal(one[0], two[0]) and torch.equal(one[1], two[1])
