@@ -28,6 +28,7 @@ from torchdismech.contact.response import of_robots
 from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
 from torchdismech.geometry.vec3 import Vec3
+from torchdismech.native import taping
 from torchdismech.robot.state import State
 from torchdismech.sparse import Pattern
 
@@ -43,18 +44,18 @@ class ConstraintCandidates:
 
     Attributes
     ----------
-    near : for each obstacle (B, P) bool: the points that may reach it.
+    near : for each obstacle (B, P) bool: the points that may reach it; None: all points.
     pairs : the pairs of a robot's own parts that may touch, of contacts that are constraints; None for a robot without
         contact between its parts.
     """
 
-    near: tuple[Tensor, ...]
+    near: tuple[Tensor | None, ...]
     pairs: Pairs | None
 
     def rows(self, index: Tensor) -> ConstraintCandidates:
         """Return the candidates of the robots that `index` selects."""
         pairs = None if self.pairs is None else self.pairs.rows(index)
-        return ConstraintCandidates(tuple(near[index] for near in self.near), pairs)
+        return ConstraintCandidates(tuple(None if near is None else near[index] for near in self.near), pairs)
 
     @property
     def tables(self) -> tuple[PairTable, ...]:
@@ -125,35 +126,43 @@ class ConstraintSet:
         rubs: bool = True,
         loads: Tensor | None = None,
     ):
-        self.obstacles, self.candidates = obstacles, candidates
-        self.time, self.search_distance = time, search_distance
-        self._start, self._start_time = state.q, state.time
-        self._last: tuple[Tensor, Tensor, Contacts] | None = None  # q, time, and the contacts there
-        robots, nodes, friction = [], [], []
+        self.obstacles, self.self_contacts, self.candidates = obstacles, self_contacts, candidates
+        self.search_distance, self._rubs = search_distance, rubs
+        robots, nodes = [], []
         for obstacle, near in zip(obstacles, candidates.near, strict=True):
-            robot, point = near.nonzero(as_tuple=True)
+            robot, point = _near_points(obstacle, near, state.batch)
             robots.append(robot)
             nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
-            friction.append(_coefficients(obstacle.law.friction, robot, state.q))
         for table in candidates.tables:
             robots.append(table.robot)
             nodes.append(table.listed_nodes)
-            friction.append(_coefficients(self_contacts[table.contact].law.friction, robots[-1], state.q))
         slices = _consecutive([len(robot) for robot in robots])
         self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
-        self.robot, self.nodes, self.friction = torch.cat(robots), torch.cat(nodes), torch.cat(friction)
-        self.friction = self.friction if rubs else torch.zeros_like(self.friction)
+        self.robot, self.nodes = torch.cat(robots), torch.cat(nodes)
         self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
-        begin = self.at(state.q, state.time)
-        normal = unit(begin.normal)
-        first = first_director(normal)
-        self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
-        self.sliding_weights = begin.weights
-        self.load = state.q.new_zeros(len(self.robot), 3) if loads is None else loads[self.robot, self.slot]
+        self._dofs_in_batch = (self.robot.unsqueeze(1) * state.q.shape[1] + self.dofs).flatten()
         laws = [contact.law for contact in (*obstacles, *self_contacts) if contact.constrained]
         self.method = str(laws[0].response.method)
+        self._entries: tuple[Tensor, Tensor] | None = None
+        self.begin(state, time)
+        self.load = state.q.new_zeros(len(self.robot), 3) if loads is None else loads[self.robot, self.slot]
+
+    def begin(self, state: State, time: Tensor) -> None:
+        """Begin a step from a state to the times (B,), with the same candidates and the present laws of contact."""
+        self.time, self._start, self._start_time = time, state.q, state.time
+        self._last: tuple[Tensor, Tensor, Contacts] | None = None  # q, time, and the contacts there
+        touched = [obstacle.law for obstacle in self.obstacles]
+        touched += [self.self_contacts[table.contact].law for table in self.candidates.tables]
+        parts = zip(touched, [*self.of_obstacles, *self.of_tables], strict=True)
+        coefficients = [_coefficients(law.friction, self.robot[part], state.q) for law, part in parts]
+        self.friction = torch.cat(coefficients) if self._rubs else state.q.new_zeros(len(self.robot))
+        at_start = self.at(state.q, state.time)
+        normal = unit(at_start.normal)
+        first = first_director(normal)
+        self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
+        self.sliding_weights = at_start.weights
+        laws = [contact.law for contact in (*self.obstacles, *self.self_contacts) if contact.constrained]
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
-        self._entries: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def slot(self) -> Tensor:
@@ -168,7 +177,7 @@ class ConstraintSet:
 
         An iterate is asked for several times in a row: where no gradients pass, what was found last is kept.
         """
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or taping():
             return self._found_at(q, time, with_stiffness)
         if self._last is not None:
             last_q, last_time, contacts = self._last
@@ -183,8 +192,9 @@ class ConstraintSet:
         parts = []
         for obstacle, near in zip(self.obstacles, self.candidates.near, strict=True):
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.relative_points(q, time))
-            gap, normal, curvature = (v[near] for v in (obstacle.clearance(distance), normal, curvature))
-            weights = torch.nn.functional.pad(obstacle.points.weights.expand(*near.shape, 3)[near], (0, 1))
+            gap, normal, curvature = (_of_near(near, v) for v in (obstacle.clearance(distance), normal, curvature))
+            weights = _of_near(near, obstacle.points.weights.expand(*distance.shape, 3))
+            weights = torch.nn.functional.pad(weights, (0, 1))
             parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))
         for table in self.candidates.tables:
             nodes = vectors(table.gathered(q))
@@ -199,7 +209,7 @@ class ConstraintSet:
 
     def any(self, which: Tensor) -> Tensor:
         """Return the robots (B,) bool that have a contact for which `which` (S,) is True."""
-        return torch.bincount(self.robot[which], minlength=len(self.time)) > 0
+        return self.sum(which.to(self.load.dtype)) > 0
 
     def sum(self, values: Tensor) -> Tensor:
         """Return the sums (B,) of values (S,) over the contacts of each robot."""
@@ -224,14 +234,18 @@ class ConstraintSet:
 
     def motions_of(self, jacobian: Tensor, vector: Tensor) -> Tensor:
         """Return J v (S, k), for k rows of each contact's Jacobian (S, k, 12) and a vector v (B, n)."""
-        return (jacobian @ vector[self.robot.unsqueeze(1), self.dofs].unsqueeze(2)).squeeze(2)
+        return (jacobian @ self.at_nodes(vector).unsqueeze(2)).squeeze(2)
+
+    def at_nodes(self, vector: Tensor) -> Tensor:
+        """Return the numbers (S, 12) of a vector (B, n) or (n,) at the dofs of each contact's nodes."""
+        whole = vector.expand(len(self.time), -1)
+        return whole.reshape(-1).index_select(0, self._dofs_in_batch).view(-1, 12)
 
     def forces_of(self, jacobian: Tensor, load: Tensor, like: Tensor) -> Tensor:
         """Return the forces J^T p (B, n) of loads p (S, k), for k rows of each contact's Jacobian (S, k, 12)."""
         nodal = (load.unsqueeze(1) @ jacobian).squeeze(1)
-        batch, n = like.shape
-        index = (self.robot.unsqueeze(1) * n + self.dofs).flatten()
-        return like.new_zeros(batch * n).index_put((index,), nodal.flatten(), accumulate=True).view(batch, n)
+        total = like.new_zeros(like.numel()).index_put((self._dofs_in_batch,), nodal.flatten(), accumulate=True)
+        return total.view(like.shape)
 
     def loads_for_force(self, q: Tensor, force: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
         """Return the loads (S, 3) with which the contacts that touch at q (B, n) exert a force (B, n).
@@ -262,29 +276,35 @@ class ConstraintSet:
 
     def force(self, q: Tensor) -> Tensor:
         """Return the force (B, n) [N] of the present loads at q (B, n)."""
-        return self.forces_of(self.jacobian(self.at(q, self.time)), self.load, q)
+        return self.force_at(self.at(q, self.time), q)
 
-    def add_geometric_stiffness(self, values: Tensor, q: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
+    def force_at(self, contacts: Contacts, like: Tensor) -> Tensor:
+        """Return the force (B, n) [N] of the present loads on contacts; `like` is a tensor of its shape."""
+        return self.forces_of(self.jacobian(contacts), self.load, like)
+
+    def add_geometric_stiffness(
+        self, values: Tensor, contacts: Contacts, pattern: Pattern, unknown: np.ndarray
+    ) -> None:
         """Add the geometric stiffness of the present normal loads, -N d(w_i n)/dx_j, to matrix values (nnz, B).
 
         In place. `unknown` (n,) numbers the unknowns among the dofs, -1 where clamped.
         """
-        stiffness = self.at(q, self.time, with_stiffness=True).geometric_stiffness
+        stiffness = contacts.geometric_stiffness
         assert stiffness is not None
         self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add a block (S, 12, 12) for each contact's nodes to matrix values (nnz, B), in place."""
         if self._entries is None:
-            self._entries = self._matrix_entries(pattern, unknown)
-        entry, robot, source = self._entries
-        values.view(-1).index_put_((entry * values.shape[1] + robot,), blocks.flatten()[source], accumulate=True)
+            self._entries = self._matrix_entries(pattern, unknown, values.shape[1])
+        entry, source = self._entries
+        values.view(-1).index_put_((entry,), blocks.flatten().index_select(0, source), accumulate=True)
 
-    def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-        """Return where the entries of blocks (S, 12, 12) go in the matrix.
+    def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor]:
+        """Return where the entries of blocks (S, 12, 12) go in the matrix values of a batch.
 
         Only entries between unknowns of nodes in use count, in the lower triangle if the pattern is symmetric. For each
-        of these: its number among the nnz values, its robot, and its number in the flattened blocks.
+        of these: its number in the flattened values (nnz, B), and in the flattened blocks.
         """
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs]
@@ -299,7 +319,7 @@ class ConstraintSet:
         keys = rows[kept] * pattern.n + cols[kept]
         entry = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
         robot = self.robot[:, None, None].expand(kept.shape)[kept]
-        return entry, robot, kept.flatten().nonzero().flatten()
+        return entry * batch + robot, kept.flatten().nonzero().flatten()
 
     def slide(self, q: Tensor) -> Tensor:
         """Return the displacements (S, 2) of the surfaces against each other in the step to q (B, n) [m].
@@ -344,6 +364,21 @@ def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -
     n = r / distance.unsqueeze(1)
     across = torch.eye(3, dtype=r.dtype, device=r.device) - n.unsqueeze(2) * n.unsqueeze(1)
     return (_turning(weights, across) - stationary.mT @ gram @ stationary) / distance[:, None, None]
+
+
+def _near_points(obstacle: Obstacle, near: Tensor | None, batch: int) -> tuple[Tensor, Tensor]:
+    """Return the robots (S,), and the points (S,) of an obstacle, where `near` (B, P) holds; all if it is None."""
+    if near is not None:
+        robot, point = near.nonzero(as_tuple=True)
+        return robot, point
+    points = len(obstacle.points.nodes)
+    number = torch.arange(batch * points, device=obstacle.points.nodes.device)
+    return number // points, number % points
+
+
+def _of_near(near: Tensor | None, values: Tensor) -> Tensor:
+    """Return those of values (B, P, ..) for which `near` (B, P) holds, one after the other; all if it is None."""
+    return values.flatten(0, 1) if near is None else values[near]
 
 
 def _consecutive(lengths: Sequence[int]) -> list[slice]:

@@ -298,15 +298,28 @@ class StepEquations:
 
     def residual_and_matrix(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the residual (B, n_free) and its derivative by x as values (nnz, B)."""
-        self._count()
-        residual, values = self.unconstrained(x)
-        if self.constraints is not None:
-            q, pattern = self.full(x), self.solver().pattern
-            self.constraints.add_geometric_stiffness(values, q, pattern, self.model.unknowns.number)
-            residual = residual - self.residual_of(self.constraints.force(q))
+        if self.constraints is None:
+            self._count()
+            residual, values = self.unconstrained(x)
+        else:
+            residual, values, _ = self.constrained(x)
         if (sliding := self.sliding) is not None:
             sliding.constrain(values)
         return residual, values
+
+    def constrained(self, x: Tensor) -> tuple[Tensor, Tensor, Contacts]:
+        """Return residual and matrix values with the present loads of constraints, and the contacts at x (B, n_free).
+
+        The matrix is not constrained by nodes that slide along lines.
+        """
+        constraints = self.constraints
+        assert constraints is not None
+        self._count()
+        residual, values = self.unconstrained(x)
+        q, pattern = self.full(x), self.solver().pattern
+        contacts = constraints.at(q, constraints.time, with_stiffness=True)
+        constraints.add_geometric_stiffness(values, contacts, pattern, self.model.unknowns.number)
+        return residual - self.residual_of(constraints.force_at(contacts, q)), values, contacts
 
     def unconstrained_residual(self, x: Tensor) -> Tensor:
         """Return the residual (B, n_free) without the loads of constraints."""
@@ -360,9 +373,8 @@ class StepEquations:
         """Return the values (nnz, B) of the matrix at x without the geometric stiffness of the loads of constraints."""
         assert self.constraints is not None
         stiffness = torch.zeros_like(values)
-        self.constraints.add_geometric_stiffness(
-            stiffness, self.full(x), self.solver().pattern, self.model.unknowns.number
-        )
+        contacts = self.constraints.at(self.full(x), self.constraints.time, with_stiffness=True)
+        self.constraints.add_geometric_stiffness(stiffness, contacts, self.solver().pattern, self.model.unknowns.number)
         if (sliding := self.sliding) is not None:
             sliding.project(stiffness)
         return values - stiffness

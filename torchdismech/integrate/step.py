@@ -26,6 +26,7 @@ from torchdismech.integrate.search.descending import descending_constrained_newt
 from torchdismech.integrate.search.easing import eased_newton
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import primal_dual_newton
+from torchdismech.integrate.search.semismooth import semismooth_newton
 from torchdismech.robot.state import State
 from torchdismech.solve.newton import newton
 from torchdismech.solve.relaxed import relaxed_newton
@@ -192,10 +193,13 @@ def _attempted_root(
     last : the iterate at `first`, if a search before ended there.
     """
     search, options = attempt.search, attempt.options(options)
-    if equations.constraints is not None:
-        constrained = descending_constrained_newton if search is Search.DESCENT else constrained_newton
-        return constrained(equations, first, options, running)
     match search:
+        case Search.SEMISMOOTH:
+            return semismooth_newton(equations, first, options, running)
+        case Search.DESCENT if equations.constraints is not None:
+            return descending_constrained_newton(equations, first, options, running)
+        case _ if equations.constraints is not None:
+            return constrained_newton(equations, first, options, running)
         case Search.DESCENT:
             with equations.descended():
                 return newton(equations, first, options, running)

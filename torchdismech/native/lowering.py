@@ -176,10 +176,11 @@ def _index_put(
     values: Tensor,
     accumulate: bool = False,
 ) -> None:
+    dim, index = _single_index(indices)
     if accumulate:
-        raise NoInstruction("index_put")
-    _copy_unless_in_place(code, out, source)
-    _scatter(code, out, *_single_index(indices), values)
+        _index_add(code, out, source, dim, index, values)
+    else:
+        _index_copy(code, out, source, dim, index, values)
 
 
 def _index_copy(code: Instructions, out: Tensor, source: Tensor, dim: int, index: Tensor, values: Tensor) -> None:

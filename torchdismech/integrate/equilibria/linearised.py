@@ -10,7 +10,7 @@ from torch import Tensor
 from torchdismech.integrate.candidates import constraints_at
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.search.active_set import stiffened
+from torchdismech.integrate.search.closed_contacts import stiffened
 from torchdismech.model import Model
 from torchdismech.solve.linear import largest_entry, null_vectors, positive_definite
 from torchdismech.solve.linear.base import DirectSolver, Solver

@@ -8,7 +8,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import REDUNDANT
 from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.active_set import stiffened
+from torchdismech.integrate.search.closed_contacts import stiffened
 from torchdismech.integrate.search.delassus import Delassus
 from torchdismech.solve.linear import factored, largest_entry
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet, slots_of
 from torchdismech.errors import Status
-from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor
 
@@ -25,10 +25,9 @@ ACCURACY = 1e-10  # of the contact problem of an iterate, in parts of its larges
 # Of the contacts' tolerance: how exactly loads have to be found at least. Contacts that almost coincide, as where rods
 # cross at nodes, make W so nearly singular that rounding leaves some hundredths.
 ENOUGH = 0.3
-ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 
 
-class Delassus:
+class Delassus(LinearContacts):
     """How gaps and slides respond to loads at an iterate: W = J A^-1 J^T over the contacts that may bear a load.
 
     Parameters
@@ -40,28 +39,16 @@ class Delassus:
 
     Attributes
     ----------
-    contacts, jacobian : all contacts at the iterate, and J (S, 3, 12).
     chosen : (A,) numbers of the contacts that W is over, with their `robot` and `slot` (A,); see `choose`.
     size : C, the largest number of chosen contacts of a robot.
     compliance : (S, 3) diagonal of W [m/N], by which loads move their own contacts; zero where it was not found.
     """
 
     def __init__(self, equations: StepEquations, constraints: ConstraintSet, q: Tensor, factor: Factor, rows: Tensor):
-        self.equations, self.constraints = equations, constraints
-        self.contacts = constraints.at(q, constraints.time)
-        self.jacobian = constraints.jacobian(self.contacts)
+        super().__init__(equations, constraints, constraints.at(q, constraints.time))
         self.factor, self.rows = factor, rows
         self.compliance = q.new_zeros(len(constraints), 3)
         self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
-
-    def forces_of(self, load: Tensor) -> Tensor:
-        """Return the force of loads (S, 3) on the free dofs (B, n_free)."""
-        like = self.equations.base
-        return self.equations.model.unknowns.on_unknowns(self.constraints.forces_of(self.jacobian, load, like))
-
-    def motions_of(self, step: Tensor) -> Tensor:
-        """Return the changes (S, 3) of gaps and slides by a step (B, n_free)."""
-        return self.constraints.motions_of(self.jacobian, self.equations.motion(step))
 
     def carried(self, load: Tensor) -> Tensor:
         """Return the motion (B, n_free) that loads (S, 3) cause, A^-1 J^T load."""
@@ -236,24 +223,4 @@ class Delassus:
         length = torch.linalg.vector_norm(wanted, dim=1)
         back = wanted * (mu * load[:, 0] / length.clamp_min(tiny)).clamp(max=1).unsqueeze(1)
         off = torch.linalg.vector_norm(tangential - back, dim=1) * compliance
-        slid = torch.where(_on_cone(load, mu), _misdirected(load, slide, mu), torch.linalg.vector_norm(slide, dim=1))
-        return torch.where(stays, torch.where(mu > 0, slid, 0.0), off)
-
-
-def _on_cone(load: Tensor, friction: Tensor) -> Tensor:
-    """Return which loads (S, 3) press and have all the friction that the cone allows, as where contacts slide."""
-    most = friction * load[:, 0]
-    return (most > 0) & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= (1 - ON_CONE) * most)
-
-
-def _misdirected(load: Tensor, slide: Tensor, friction: Tensor) -> Tensor:
-    """Return the length (S,) [m] of slides (S, 2), times how far friction on its cone is from pointing against them.
-
-    Parameters
-    ----------
-    load : (S, 3), with friction on its cone.
-    """
-    most = (friction * load[:, 0]).clamp_min(torch.finfo(load.dtype).tiny).unsqueeze(1)
-    return torch.linalg.vector_norm(slide, dim=1) * torch.linalg.vector_norm(
-        load[:, 1:] / most + unit_or_zero(slide), dim=1
-    )
+        return torch.where(stays, torch.where(mu > 0, off_cone(load, slide, mu), 0.0), off)

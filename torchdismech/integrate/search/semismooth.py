@@ -1,0 +1,189 @@
+"""Semismooth Newton steps with contact constraints: what is closed and what slides is taken from the iterate before.
+
+Each round takes some contacts for closed and some of them for sliding, solves the equations that are left linearised
+(`closed_contacts.py`), and evaluates everything anew where this leads: the residual, the gaps, and so which contacts
+are closed next (a primal-dual active-set method; Hintermueller, Ito and Kunisch, 2002). Near a root this converges in
+as many rounds as Newton's method without contact. A round asks nothing on the host and its shapes do not depend on
+what touches, so that recordings can hold it.
+
+Nothing ensures that it converges. It is the first attempt at a step; robots that it does not solve in a few rounds are
+left to `constrained.py`, which finds all loads of an iterate and shortens its steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.constraints import ConstraintSet, Contacts
+from torchdismech.errors import Status
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.search.closed_contacts import ClosedContacts
+from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
+
+__all__ = ["ContactProgress", "SemismoothSearch", "contact_begun", "contact_round", "semismooth_newton"]
+
+EXACT = 1e-2  # of the contacts' tolerance: larger overlaps of open contacts close them
+
+
+class ContactProgress(NamedTuple):
+    """State of a search between two rounds, as a flat tuple of tensors so that recordings can hold it.
+
+    Attributes
+    ----------
+    x, residual, values, norm : the iterates, as of `Iterate`; the residual is that with the loads.
+    status, iterations : (B,) as of `RootSearch`.
+    load : (S, 3) of the constraints.
+    gap, normal, weights : (S,), (S, 3), (S, 4) the contacts at the iterates, as of `Contacts`.
+    closed : (S,) bool the contacts that the next round takes for closed.
+    guess, slide : (S, 3), (S, 2) the loads and slides that tell which of these slide.
+    """
+
+    x: Tensor
+    residual: Tensor
+    values: Tensor
+    norm: Tensor
+    status: Tensor
+    iterations: Tensor
+    load: Tensor
+    gap: Tensor
+    normal: Tensor
+    weights: Tensor
+    closed: Tensor
+    guess: Tensor
+    slide: Tensor
+
+
+def semismooth_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
+    """Find x and loads of the contacts with |weight * r(x)| <= tolerance and no contact violated.
+
+    The loads are left in `equations.constraints.load`; those of rows that end without a root mean nothing. Arguments as
+    for `solve.newton.newton`.
+    """
+    return SemismoothSearch(equations, x, options, running).root()
+
+
+class SemismoothSearch(RootSearch):
+    """Semismooth Newton steps until no row runs."""
+
+    def __init__(self, equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor):
+        self.equations = equations
+        self.progress, self.options = contact_begun(equations, x, options, running)
+        self.tolerance = self.options.tolerance
+
+    @property
+    def at(self) -> Iterate:  # type: ignore[override]
+        """The last iterates."""
+        return Iterate(*self.progress[:4])
+
+    @property
+    def status(self) -> Tensor:  # type: ignore[override]
+        """The status (B,) of the rows."""
+        return self.progress.status
+
+    @property
+    def iterations(self) -> Tensor:  # type: ignore[override]
+        """Rounds (B,) that the rows have taken."""
+        return self.progress.iterations
+
+    def round(self) -> bool:
+        """Take a step in each row that runs; return whether some row still runs."""
+        self.progress = contact_round(self.equations, self.progress, self.options)
+        return bool((self.progress.status == RUNNING).any())
+
+
+def contact_begun(
+    equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor
+) -> tuple[ContactProgress, NewtonOptions]:
+    """Return the state of a search at its first iterate x (B, n_free), and its options, with noise in the tolerance.
+
+    No contact bears a load there. Those that touch are taken for closed, and of these those that slide by more than the
+    tolerance for sliding.
+    """
+    constraints = equations.constraints
+    assert constraints is not None
+    status = torch.where(running, RUNNING, int(Status.CONVERGED))
+    constraints.load = torch.where(running[constraints.robot].unsqueeze(1), 0.0, constraints.load)
+    residual, values, contacts = equations.constrained(x)
+    options = options.with_tolerance_above_noise(x, values)
+    tolerance = constraints.tolerance[constraints.robot]
+    slide = constraints.slide(equations.full(x))
+    closed = contacts.gap <= tolerance
+    slides = closed & (torch.linalg.vector_norm(slide, dim=1) > tolerance)
+    progress = ContactProgress(
+        x,
+        residual,
+        values,
+        options.norm(residual),
+        status,
+        torch.zeros_like(status),
+        constraints.load,
+        contacts.gap,
+        contacts.normal,
+        contacts.weights,
+        closed,
+        torch.zeros_like(constraints.load),
+        torch.where(slides.unsqueeze(1), slide, 0.0),
+    )
+    return progress, options
+
+
+def contact_round(equations: StepEquations, progress: ContactProgress, options: NewtonOptions) -> ContactProgress:
+    """Return the state of a search after a step in each row that runs."""
+    constraints, rows = equations.constraints, progress.status == RUNNING
+    assert constraints is not None
+    robot, running = constraints.robot, rows[constraints.robot]
+    constraints.load = progress.load
+    linear = LinearContacts(equations, constraints, Contacts(progress.gap, progress.normal, progress.weights, None))
+    closing = ClosedContacts(equations, Iterate(*progress[:4]), linear)
+    closed = progress.closed & closing.moves
+    step, load, fixed, ok = closing.solution(closed, progress.guess, progress.slide, rows, friction_follows=True)
+    slide = closing.after(step)[:, 1:]
+    pulls = closed & (load[:, 0] < 0)
+    load = torch.where(pulls.unsqueeze(1), 0.0, load)
+    constraints.load = torch.where(running.unsqueeze(1), closing.load_by_law(load, slide, fixed), progress.load)
+    x = torch.where(rows[:, None], equations.advanced(progress.x, step), progress.x)
+    residual, values, contacts = equations.constrained(x)
+    norm = options.norm(residual)
+    violation = _violation(constraints, contacts.gap, constraints.slide(equations.full(x)), closing)
+    stuck = constraints.sum((closing.partly & (contacts.gap < constraints.tolerance[robot])).to(x.dtype)) > 0
+    solved = (norm <= options.tolerance) & (violation <= constraints.tolerance)
+    iterations = progress.iterations + rows
+    status = torch.where(iterations >= options.max_iterations, int(Status.MAX_ITERATIONS), RUNNING)
+    status = torch.where(solved, int(Status.CONVERGED), status)
+    status = torch.where(~(norm < torch.inf), int(Status.NOT_FINITE), status)
+    status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
+    closes = ~closed & (contacts.gap < -EXACT * constraints.tolerance[robot])
+    slid, closed = closed & ~fixed[:, 1], (closed & ~pulls) | closes
+    return ContactProgress(
+        x,
+        residual,
+        values,
+        norm,
+        torch.where(rows, status, progress.status),
+        iterations,
+        constraints.load,
+        contacts.gap,
+        contacts.normal,
+        contacts.weights,
+        closed,
+        torch.where(closed.unsqueeze(1), closing.with_full_friction(load, slid), 0.0),
+        slide,
+    )
+
+
+def _violation(constraints: ConstraintSet, gap: Tensor, slide: Tensor, closing: ClosedContacts) -> Tensor:
+    """Return by how much (B,) [m] the worst contact of each robot breaks a law, with gaps (S,) and slides (S, 2).
+
+    Contacts under load may neither be apart nor, unless all friction acts against it, slide. Contacts that no unknown
+    moves do not count.
+    """
+    load, bears = constraints.load, constraints.load[:, 0] > 0
+    worst = torch.where(bears, gap.abs(), (-gap).clamp_min(0))
+    off = off_cone(load, slide, constraints.friction)
+    worst = torch.where(bears & closing.rubs, torch.maximum(worst, off), worst)
+    worst = torch.where(torch.isnan(worst), torch.inf, worst)
+    return constraints.largest(torch.where(closing.moves | closing.partly, worst, 0.0))
