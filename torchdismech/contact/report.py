@@ -81,7 +81,14 @@ class _Tally:
         self.overlap(gap)
         self._count(active.sum(1), None if slides is None else (active & slides).sum(1))
 
-    def add(self, robot: Tensor, gap: Tensor, active: Tensor | None, slides: Tensor | None) -> None:
+    def add(
+        self,
+        robot: Tensor,
+        gap: Tensor,
+        active: Tensor | None,
+        slides: Tensor | None,
+        rubs: Tensor | None = None,
+    ) -> None:
         """Count contacts that are given as flat lists (S,).
 
         Parameters
@@ -89,21 +96,26 @@ class _Tally:
         robot, gap : number of the robot, and gap [m] of each.
         active : bool, which bear a load; None: all do.
         slides : bool, which slide; None without friction.
+        rubs : bool, which have friction; None: all that are looked at for whether they slide.
         """
         self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
         bear = torch.ones_like(robot) if active is None else active.long()
-        sliding = None if slides is None else self._of_robots(robot, bear * slides)
-        self._count(self._of_robots(robot, bear), sliding)
+        rub = bear if rubs is None else bear * rubs
+        sliding = None if slides is None else self._of_robots(robot, rub * slides)
+        self._count(self._of_robots(robot, bear), sliding, self._of_robots(robot, rub))
 
     def _of_robots(self, robot: Tensor, count: Tensor) -> Tensor:
         """Return the sums (B,) of counts (S,) over the contacts of each robot (S,)."""
         return torch.zeros_like(self.counts["active"]).index_add_(0, robot, count)
 
-    def _count(self, active: Tensor, sliding: Tensor | None) -> None:
-        """Add numbers (B,) of contacts that bear a load and, with friction, of those that slide; the others stick."""
+    def _count(self, active: Tensor, sliding: Tensor | None, rubbing: Tensor | None = None) -> None:
+        """Add numbers (B,) of contacts that bear a load and, with friction, of those that slide; the others stick.
+
+        Of the former those that rub may be fewer.
+        """
         counts = {"active": active}
         if sliding is not None:
-            counts |= {"sticking": active - sliding, "sliding": sliding}
+            counts |= {"sticking": (active if rubbing is None else rubbing) - sliding, "sliding": sliding}
         for name, count in counts.items():
             self.counts[name] = self.counts[name] + count
 
@@ -213,8 +225,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     geometry, load = constraints.at(q, constraints.time), constraints.load
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
     slides = friction >= FULL * constraints.friction * load[:, 0]
-    rough = bool((constraints.friction > 0).any())
-    tally.add(constraints.robot, geometry.gap, load[:, 0] > 0, slides if rough else None)
+    tally.add(constraints.robot, geometry.gap, load[:, 0] > 0, slides, constraints.friction > 0)
     forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).view(-1, 4, 3)
 
     def on_nodes(selected: slice) -> Tensor:

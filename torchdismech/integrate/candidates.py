@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from functools import reduce
-from itertools import chain
 
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet
+from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet, slots_of
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
@@ -126,17 +126,24 @@ class ContactCandidates:
 
         What is known is whether they are apart where the step begins and where motion leads.
         """
+        return not any(bool((running & near).any()) for near in self._near_some) and self.parts_seem_apart(running)
+
+    def parts_seem_apart(self, running: Tensor) -> bool:
+        """Return the same for contacts of the robots' parts with each other alone."""
         at_both = (self._parts_touch(q) for q in (self.state.q, self._ahead))
-        return not any(bool((running & touch).any()) for touch in chain(self._near_some, at_both))
+        return self.pairs is None or not any(bool((running & touch).any()) for touch in at_both)
 
     def stay_apart(self, after: State, running: Tensor) -> bool:
         """Return whether no such contact of the running robots (B,) would have borne a load in a step without them."""
-        touch = self._parts_touch(after.q)
-        for obstacle in self.contact.constrained_obstacles:
-            touch = touch | ~obstacle.out_of_reach(after.q, self.end)
-        if self.pairs is not None:
-            listed = self.pairs.listed
-            touch = touch | ~listed.cover(after.q) | pairs_passed(listed, self.state.q, after.q)
+        out_of_reach = (obstacle.out_of_reach(after.q, self.end) for obstacle in self.contact.constrained_obstacles)
+        return not any(bool((running & ~out).any()) for out in out_of_reach) and self.parts_stay_apart(after, running)
+
+    def parts_stay_apart(self, after: State, running: Tensor) -> bool:
+        """Return the same for contacts of the robots' parts with each other alone."""
+        if self.pairs is None:
+            return True
+        listed = self.pairs.listed
+        touch = self._parts_touch(after.q) | ~listed.cover(after.q) | pairs_passed(listed, self.state.q, after.q)
         return not bool((running & touch).any())
 
     def _parts_touch(self, q: Tensor) -> Tensor:
@@ -176,6 +183,19 @@ class ContactCandidates:
             size = int(constraints.slot.max()) + 1 if len(constraints) else 0
             self.load = constraints.load.new_zeros(len(self.end), size, 3)
             self.load[constraints.robot, constraints.slot] = constraints.load
+
+    def keep_loads_of_points(self, loads: Sequence[Tensor]) -> bool:
+        """Keep loads (B, P, 3) of all points with the obstacles that are constraints; return if all are candidates.
+
+        There have to be no constraints between parts.
+        """
+        at_candidates = [(near.nonzero(as_tuple=True), of) for near, of in zip(self.near, loads, strict=True)]
+        robot = torch.cat([robot for (robot, _), _ in at_candidates])
+        slot = slots_of(robot, len(self.end))
+        self.load = loads[0].new_zeros(len(self.end), int(slot.max()) + 1 if len(slot) else 0, 3)
+        self.load[robot, slot] = torch.cat([of[points] for points, of in at_candidates])
+        beyond = ((of[..., 0] > 0) & ~near for near, of in zip(self.near, loads, strict=True))
+        return not any(bool(loaded.any()) for loaded in beyond)
 
     def missed(self, q: Tensor) -> Tensor:
         """Return the robots (B,) that at q (B, n) touch, or may touch, something that is no candidate."""

@@ -52,6 +52,8 @@ def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidate
     candidates = ContactCandidates(problem)
     if (apart := _step_apart(problem, candidates)) is not None:
         return *apart, candidates
+    if (on_obstacles := _recorded_step_on_obstacles(problem, candidates)) is not None:
+        return *on_obstacles, candidates
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running)
     after, info = step_to(problem, equations, candidates, q, info)
@@ -71,6 +73,21 @@ def _step_apart(problem: StepProblem, candidates: ContactCandidates) -> tuple[St
         return None
     found = _without_contact(problem) if problem.recorded is None else problem.recorded.step_apart(problem)
     return found if found is not None and candidates.stay_apart(found[0], problem.running) else None
+
+
+def _recorded_step_on_obstacles(problem: StepProblem, candidates: ContactCandidates) -> tuple[State, StepInfo] | None:
+    """Return the states after a step on obstacles that are constraints, and how it went, by a recording.
+
+    None where there is no recording, parts of a robot touch each other, or the first attempt does not solve the step.
+    """
+    contact, inertial, running = problem.model.contact, problem.method.scheme.inertial, problem.running
+    if problem.recorded is None or not contact.constrained_obstacles or not inertial:
+        return None
+    if not candidates.parts_seem_apart(running) or (found := problem.recorded.step_on_obstacles(problem)) is None:
+        return None
+    after, info, loads = found
+    kept = candidates.parts_stay_apart(after, running) and candidates.keep_loads_of_points(loads)
+    return (after, info) if kept else None
 
 
 def _without_contact(problem: StepProblem) -> tuple[State, StepInfo] | None:

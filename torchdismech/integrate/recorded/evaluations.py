@@ -23,6 +23,7 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.contact_step import RecordedContactStep
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.pair_evaluations import PairEvaluations
 from torchdismech.integrate.recorded.recordable import why_steps_apart_unrecorded
@@ -84,6 +85,8 @@ class RecordedEvaluations:
         self._started: tuple[Sequence[Tensor], float | Tensor] | None = None  # inputs and dt of a step not set up yet
         self._whole_step: RecordedStep | None = None
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
+        self._contact_step: RecordedContactStep | None = None
+        self._contact_step_refused = self._whole_step_refused
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -100,8 +103,19 @@ class RecordedEvaluations:
         recording.start(self._kind.inputs(problem), problem)
         if (end := recording.finish_by_recordings()) is None:
             return None
-        after, info = end  # in memory that the next step overwrites
-        return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
+        return _copied_end(*end)
+
+    def step_on_obstacles(self, problem: StepProblem) -> tuple[State, StepInfo, list[Tensor]] | None:
+        """Return the states after a step in which parts do not touch, how it went, and the loads of the constraints.
+
+        The loads (B, P, 3) [N] are those of all points, for each obstacle that is a constraint. None where no recording
+        takes the step to its end.
+        """
+        recording = self._recorded_contact_step(problem)
+        if recording is None or (end := recording.taken(problem)) is None:
+            return None
+        after, info = _copied_end(*end)
+        return after, info, recording.loads_of_points()
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
@@ -134,6 +148,15 @@ class RecordedEvaluations:
             except Unrecordable:
                 self._whole_step_refused = True
         return self._whole_step
+
+    def _recorded_contact_step(self, problem: StepProblem) -> RecordedContactStep | None:
+        """Return the recording of steps on obstacles that are constraints; None if there cannot be one."""
+        if self._contact_step is None and not self._contact_step_refused:
+            try:
+                self._contact_step = RecordedContactStep(self._kind, problem.replace(recorded=None))
+            except Unrecordable:
+                self._contact_step_refused = True
+        return self._contact_step
 
     def _set_up(self) -> _SetUp:
         equations = self._static.prepared_equations()
@@ -188,6 +211,11 @@ class RecordedEvaluations:
         results = self._set_up_results
         first = (results.ahead if ahead else results.here) if x is None else x
         return results.weight, results.scale.clone(), first.clone()
+
+
+def _copied_end(after: State, info: StepInfo) -> tuple[State, StepInfo]:
+    """Return copies of states and report that the next recorded step overwrites."""
+    return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
 
 def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:

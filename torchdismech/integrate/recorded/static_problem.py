@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.errors import warn
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -107,9 +108,9 @@ class StaticProblem:
         with self._turn, self.values.in_place():
             yield
 
-    def prepared_equations(self) -> StepEquations:
+    def prepared_equations(self, constraints: ConstraintSet | None = None) -> StepEquations:
         """Return the equations of the step on the static buffers, prepared, without contact of the robots' parts."""
-        equations = self.problem.equations(mechanics=self.mechanics)
+        equations = self.problem.equations(constraints=constraints, mechanics=self.mechanics)
         if self.load is not None:
             equations.set_load(self.load)
         equations.prepare()

@@ -1,0 +1,148 @@
+"""RecordedContactStep: a whole step on obstacles that are constraints, as recordings of its three parts.
+
+As in `step.py` these are the set-up, rounds and the end, on static buffers. The contacts are those of all points, near
+or not, so that the tables of contacts stay the same from step to step, and rounds are those of the first attempt, by
+semismooth Newton steps (`integrate.search.semismooth`). Steps that these do not solve for all robots are taken in
+Python from their beginning.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchdismech.contact.constraints import ConstraintCandidates, ConstraintSet
+from torchdismech.contact.passing import obstacles_suspected
+from torchdismech.contact.report import ContactReport
+from torchdismech.errors import Status
+from torchdismech.integrate.equations import StepEquations
+from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.static_problem import StaticProblem
+from torchdismech.integrate.recorded.step_kind import StepKind
+from torchdismech.integrate.search.attempts import Search
+from torchdismech.integrate.search.semismooth import ContactProgress, contact_begun, contact_round
+from torchdismech.integrate.step import newton_options, step_contact
+from torchdismech.native.graphs import Recording, recorded
+from torchdismech.robot.state import State
+from torchdismech.solve.search import RUNNING, NewtonOptions, Root
+
+__all__ = ["RecordedContactStep"]
+
+
+class _SetUp(NamedTuple):
+    """The results of a step's set-up.
+
+    Attributes
+    ----------
+    equations, scale, options : the equations, their force scale (B,) [N], and the options of the search.
+    progress : how far the search is; rounds write to it.
+    """
+
+    equations: StepEquations
+    scale: Tensor
+    options: NewtonOptions
+    progress: ContactProgress
+
+
+class _End(NamedTuple):
+    """The results of a step's end.
+
+    Attributes
+    ----------
+    after : the states after the step.
+    suspect : () whether some robot may have passed through an obstacle.
+    contact : the contact report of the step.
+    """
+
+    after: State
+    suspect: Tensor
+    contact: ContactReport
+
+
+class RecordedContactStep:
+    """The recordings of steps of one kind, in which robots touch obstacles that are constraints and nothing else.
+
+    Parameters
+    ----------
+    kind : of the steps.
+    problem : the first of them.
+
+    Attributes
+    ----------
+    constraints : the contacts of all points with these obstacles; their loads are those that the last step found.
+    """
+
+    def __init__(self, kind: StepKind, problem: StepProblem):
+        self._kind, self._static = kind, StaticProblem(kind, problem)
+        self._static.give(kind.inputs(problem), problem.dt)
+        device, pool = problem.model.device, self._static.pool
+        contact, static = problem.model.contact, self._static.problem
+        obstacles = contact.constrained_obstacles
+        all_points = ConstraintCandidates((None,) * len(obstacles), None)
+        with self._static.in_model():
+            self.constraints = ConstraintSet(
+                obstacles, contact.self_contacts, static.state, static.end, all_points, torch.zeros_like(static.end)
+            )
+            self._set_up_recording: Recording[_SetUp] = recorded(self._set_up, device, pool)
+            self._results = self._set_up_recording.replay()
+            self._round_recording: Recording[Tensor] = recorded(self._round, device, pool)
+            self._end_recording: Recording[_End] = recorded(self._end, device, pool)
+
+    def taken(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
+        """Return the states after a step, and how it went, in memory that the next one overwrites.
+
+        None where rounds do not lead all robots to roots, or one may have passed through an obstacle.
+        """
+        self._static.give(self._kind.inputs(problem), problem.dt)
+        self._set_up_recording.replay()
+        more = True
+        while more:
+            more, lost = self._round_recording.replay().tolist()
+            if lost:
+                return None
+        end = self._end_recording.replay()
+        if bool(end.suspect):
+            return None
+        results, progress = self._results, self._results.progress
+        root = Root(progress.x, progress.status, progress.iterations, progress.norm, results.options.tolerance)
+        return end.after, StepInfo.of(root, progress.status, results.scale, end.contact)
+
+    def loads_of_points(self) -> list[Tensor]:
+        """Return the loads (B, P, 3) [N] that the last step found at all points, for each of the obstacles."""
+        batch, load = len(self._results.scale), self._results.progress.load
+        return [load[part].clone().view(batch, -1, 3) for part in self.constraints.of_obstacles]
+
+    # ---- what is recorded ------------------------------------------------------------------------------------------
+
+    def _set_up(self) -> _SetUp:
+        problem, constraints = self._static.problem, self.constraints
+        constraints.begin(problem.state, problem.end)
+        constraints.load = torch.zeros_like(constraints.load)
+        equations = self._static.prepared_equations(constraints)
+        first = next(iter(problem.method.attempts(equations, problem.divisible)))
+        assert first.search is Search.SEMISMOOTH
+        weight, scale, x = equations.setup(None, True)
+        options = first.options(newton_options(problem, equations, weight, problem.method.tolerance(scale)))
+        progress, options = contact_begun(equations, x, options, problem.running)
+        return _SetUp(equations, scale, options, ContactProgress(*(tensor.clone() for tensor in progress)))
+
+    def _round(self) -> Tensor:
+        """Take a round; return whether some row goes on, and whether some row has ended without a root, (2,)."""
+        results = self._results
+        after = contact_round(results.equations, results.progress, results.options)
+        for new, static in zip(after, results.progress, strict=True):
+            static.copy_(new)
+        status = results.progress.status
+        more = status == RUNNING
+        return torch.stack([more.any(), (~more & (status != int(Status.CONVERGED))).any()])
+
+    def _end(self) -> _End:
+        problem, equations, progress = self._static.problem, self._results.equations, self._results.progress
+        self.constraints.load = progress.load
+        q = equations.full(progress.x)
+        after = equations.accepted_state(q, problem.running)
+        suspect = obstacles_suspected(equations.model.obstacles, problem.state, after)
+        return _End(after, suspect.any(), step_contact(equations, q, problem.running))
