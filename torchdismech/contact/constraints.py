@@ -72,9 +72,9 @@ class Contacts:
     gap : (S,) [m].
     normal : (S, 3) unit vectors, from the obstacle or second primitive to the robot's point or first primitive; shorter
         than 1 for rounded edges.
-    weights : (S, 4) w_i of the nodes in the normal force.
-    geometric_stiffness : (S, 12, 12) derivative of w_i n by the nodes' coordinates, which times the normal load is part
-        of the force's derivative [1/m]; None where it was not asked for.
+    weights : (S, k) w_i of the k nodes in the normal force; see `ConstraintSet`.
+    geometric_stiffness : (S, 3 k, 3 k) derivative of w_i n by the nodes' coordinates, which times the normal load is
+        part of the force's derivative [1/m]; None where it was not asked for.
     """
 
     gap: Tensor
@@ -104,15 +104,16 @@ class ConstraintSet:
     Attributes
     ----------
     robot : (S,) number of the robot of each contact.
-    nodes : (S, 4) its nodes; unused places, whose weight is zero, hold node 0.
-    dofs : (S, 12) the coordinates of these nodes, as numbers in one robot's q.
+    nodes : (S, k) its nodes; unused places, whose weight is zero, hold node 0. The number k of places is that of the
+        contact with the most nodes: 1 where points at nodes touch obstacles, 4 with pairs.
+    dofs : (S, 3 k) the coordinates of these nodes, as numbers in one robot's q.
     friction : (S,) coefficients.
     load : (S, 3) present normal load, and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much gaps may be negative, or above zero under load: the least of all contacts.
     method : of `solve.complementarity.solve_contact`, by which the loads are found.
     of_obstacles, of_tables : the slices of contacts of each obstacle and of each table of pairs.
     tangents : (S, 2, 3) unit vectors that span the plane in which the surfaces slide.
-    sliding_weights : (S, 4) w0_i of the nodes at the points whose sliding counts.
+    sliding_weights : (S, k) w0_i of the nodes at the points whose sliding counts.
     """
 
     def __init__(
@@ -128,11 +129,12 @@ class ConstraintSet:
     ):
         self.obstacles, self.self_contacts, self.candidates = obstacles, self_contacts, candidates
         self.search_distance, self._rubs = search_distance, rubs
+        self._places = 4 if candidates.pairs is not None else max(o.points.most_nodes for o in obstacles)
         robots, nodes = [], []
         for obstacle, near in zip(obstacles, candidates.near, strict=True):
             robot, point = _near_points(obstacle, near, state.batch)
             robots.append(robot)
-            nodes.append(torch.nn.functional.pad(obstacle.points.nodes[point], (0, 1)))
+            nodes.append(self._in_places(obstacle.points.nodes[point]))
         for table in candidates.tables:
             robots.append(table.robot)
             nodes.append(table.listed_nodes)
@@ -164,6 +166,12 @@ class ConstraintSet:
         laws = [contact.law for contact in (*self.obstacles, *self.self_contacts) if contact.constrained]
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
 
+    def _in_places(self, of_points: Tensor) -> Tensor:
+        """Return nodes or weights (S, 3) of an obstacle's points in as many places (S, k) as all contacts have."""
+        if self._places <= 3:
+            return of_points[:, : self._places]
+        return torch.nn.functional.pad(of_points, (0, self._places - 3))
+
     @property
     def slot(self) -> Tensor:
         """Slot (S,) of each contact: its number among those of its robot, for tensors (B, C, ..)."""
@@ -194,7 +202,7 @@ class ConstraintSet:
             distance, normal, curvature = obstacle.shape.distance_and_derivatives(obstacle.relative_points(q, time))
             gap, normal, curvature = (_of_near(near, v) for v in (obstacle.clearance(distance), normal, curvature))
             weights = _of_near(near, obstacle.points.weights.expand(*distance.shape, 3))
-            weights = torch.nn.functional.pad(weights, (0, 1))
+            weights = self._in_places(weights)
             parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))
         for table in self.candidates.tables:
             nodes = vectors(table.gathered(q))
@@ -222,27 +230,27 @@ class ConstraintSet:
     # ---- between dofs and contacts ------------------------------------------------------------------------------
 
     def jacobian(self, contacts: Contacts) -> Tensor:
-        """Return the Jacobian J (S, 3, 12) of gap and slide by the coordinates of each contact's nodes."""
-        normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, 4, 3)
-        slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, 4, 3)
+        """Return the Jacobian J (S, 3, 3 k) of gap and slide by the coordinates of each contact's nodes."""
+        normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, k, 3)
+        slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, k, 3)
         return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
 
     def moved_by(self, free: Tensor, contacts: Contacts) -> Tensor:
         """Return the contacts (S,) bool whose gap changes with some free dof; `free` (n,) bool is False for clamps."""
-        moving = (contacts.normal != 0).unsqueeze(1) & (contacts.weights != 0).unsqueeze(2)  # (S, 4, 3)
+        moving = (contacts.normal != 0).unsqueeze(1) & (contacts.weights != 0).unsqueeze(2)  # (S, k, 3)
         return (moving.flatten(1) & free[self.dofs]).any(1)
 
     def motions_of(self, jacobian: Tensor, vector: Tensor) -> Tensor:
-        """Return J v (S, k), for k rows of each contact's Jacobian (S, k, 12) and a vector v (B, n)."""
+        """Return J v (S, m), for m rows of each contact's Jacobian (S, m, 3 k) and a vector v (B, n)."""
         return (jacobian @ self.at_nodes(vector).unsqueeze(2)).squeeze(2)
 
     def at_nodes(self, vector: Tensor) -> Tensor:
-        """Return the numbers (S, 12) of a vector (B, n) or (n,) at the dofs of each contact's nodes."""
+        """Return the numbers (S, 3 k) of a vector (B, n) or (n,) at the dofs of each contact's nodes."""
         whole = vector.expand(len(self.time), -1)
-        return whole.reshape(-1).index_select(0, self._dofs_in_batch).view(-1, 12)
+        return whole.reshape(-1).index_select(0, self._dofs_in_batch).view(self.dofs.shape)
 
     def forces_of(self, jacobian: Tensor, load: Tensor, like: Tensor) -> Tensor:
-        """Return the forces J^T p (B, n) of loads p (S, k), for k rows of each contact's Jacobian (S, k, 12)."""
+        """Return the forces J^T p (B, n) of loads p (S, m), for m rows of each contact's Jacobian (S, m, 3 k)."""
         nodal = (load.unsqueeze(1) @ jacobian).squeeze(1)
         total = like.new_zeros(like.numel()).index_put((self._dofs_in_batch,), nodal.flatten(), accumulate=True)
         return total.view(like.shape)
@@ -267,7 +275,7 @@ class ConstraintSet:
         for robot in range(len(force)):
             chosen = (touches & (self.robot == robot)).nonzero().flatten()
             row = torch.arange(3 * len(chosen), device=q.device).view(-1, 3, 1)
-            at = (row.expand(-1, 3, 12), self.dofs[chosen].unsqueeze(1).expand(-1, 3, 12))
+            at = (row, self.dofs[chosen].unsqueeze(1))
             forces = q.new_zeros(row.numel(), q.shape[1]).index_put(at, jacobian[chosen], accumulate=True)
             inverse = torch.linalg.pinv(on_unknowns(forces, robot).mT, rtol=REDUNDANT)
             loads_of_robot = inverse @ on_unknowns(force[robot : robot + 1], robot).squeeze(0)
@@ -294,14 +302,14 @@ class ConstraintSet:
         self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
-        """Add a block (S, 12, 12) for each contact's nodes to matrix values (nnz, B), in place."""
+        """Add a block (S, 3 k, 3 k) for each contact's nodes to matrix values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._matrix_entries(pattern, unknown, values.shape[1])
         entry, source = self._entries
         values.view(-1).index_put_((entry,), blocks.flatten().index_select(0, source), accumulate=True)
 
     def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor]:
-        """Return where the entries of blocks (S, 12, 12) go in the matrix values of a batch.
+        """Return where the entries of blocks (S, 3 k, 3 k) go in the matrix values of a batch.
 
         Only entries between unknowns of nodes in use count, in the lower triangle if the pattern is symmetric. For each
         of these: its number in the flattened values (nnz, B), and in the flattened blocks.
@@ -337,9 +345,9 @@ class ConstraintSet:
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
-    """Return d(w_i n)/dx_j (S, 12, 12) for constant weights (S, 4) and derivatives of n by position (S, 3, 3)."""
+    """Return d(w_i n)/dx_j (S, 3 k, 3 k) for constant weights (S, k) and derivatives of n by position (S, 3, 3)."""
     both = weights.unsqueeze(2) * weights.unsqueeze(1)
-    return (both[:, :, None, :, None] * curvature[:, None, :, None, :]).reshape(len(weights), 12, 12)
+    return (both[:, :, None, :, None] * curvature[:, None, :, None, :]).flatten(3).flatten(1, 2)
 
 
 def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool) -> Contacts:

@@ -226,7 +226,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
     slides = friction >= FULL * constraints.friction * load[:, 0]
     tally.add(constraints.robot, geometry.gap, load[:, 0] > 0, slides, constraints.friction > 0)
-    forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).view(-1, 4, 3)
+    forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).unflatten(2, (-1, 3)).squeeze(1)
 
     def on_nodes(selected: slice) -> Tensor:
         where = (constraints.robot[selected, None], constraints.nodes[selected])

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet, slots_of
+from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet
+from torchdismech.contact.model import ContactModel
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.robot.state import State
 
-__all__ = ["ContactCandidates", "constraints_at"]
+__all__ = ["ContactCandidates", "PointLoads", "constraints_at", "constraints_of_points"]
 
 SEARCHES = 4  # how often a step is solved again with more candidates, at most
 # m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
@@ -38,6 +39,44 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
     candidates, rubs = ConstraintCandidates(near, pairs), problem.method.scheme.inertial
     nowhere = torch.zeros_like(end)  # no other contacts are looked for
     return ConstraintSet(obstacles, self_contacts, problem.state, end, candidates, nowhere, rubs)
+
+
+@dataclass(frozen=True)
+class PointLoads:
+    """The loads that a step has found at all points of the obstacles that are constraints, and nothing else touches.
+
+    It stands in for `ContactCandidates` after the step.
+
+    Attributes
+    ----------
+    contact : of the model.
+    end : (B,) time at the end of the step [s].
+    load : (B, C, 3) [N] of the points, obstacle by obstacle.
+    """
+
+    contact: ContactModel
+    end: Tensor
+    load: Tensor
+
+    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
+        """Return the equations of the step with these loads; of some robots (B,) of the batch, if given."""
+        end, load = (self.end, self.load) if robots is None else (self.end[robots], self.load[robots])
+        return problem.equations(constraints=constraints_of_points(self.contact, problem.state, end, load))
+
+
+def constraints_of_points(
+    contact: ContactModel, state: State, end: Tensor, loads: Tensor | None = None
+) -> ConstraintSet:
+    """Return the constraints of a step from `state` to times `end` (B,) in which all points of obstacles are looked at.
+
+    Parameters
+    ----------
+    loads : (B, C, 3) [N] of the points, obstacle by obstacle; None: zero.
+    """
+    obstacles = contact.constrained_obstacles
+    all_points = ConstraintCandidates((None,) * len(obstacles), None)
+    nowhere = torch.zeros_like(end)  # no other contacts are looked for
+    return ConstraintSet(obstacles, contact.self_contacts, state, end, all_points, nowhere, loads=loads)
 
 
 class ContactCandidates:
@@ -183,19 +222,6 @@ class ContactCandidates:
             size = int(constraints.slot.max()) + 1 if len(constraints) else 0
             self.load = constraints.load.new_zeros(len(self.end), size, 3)
             self.load[constraints.robot, constraints.slot] = constraints.load
-
-    def keep_loads_of_points(self, loads: Sequence[Tensor]) -> bool:
-        """Keep loads (B, P, 3) of all points with the obstacles that are constraints; return if all are candidates.
-
-        There have to be no constraints between parts.
-        """
-        at_candidates = [(near.nonzero(as_tuple=True), of) for near, of in zip(self.near, loads, strict=True)]
-        robot = torch.cat([robot for (robot, _), _ in at_candidates])
-        slot = slots_of(robot, len(self.end))
-        self.load = loads[0].new_zeros(len(self.end), int(slot.max()) + 1 if len(slot) else 0, 3)
-        self.load[robot, slot] = torch.cat([of[points] for points, of in at_candidates])
-        beyond = ((of[..., 0] > 0) & ~near for near, of in zip(self.near, loads, strict=True))
-        return not any(bool(loaded.any()) for loaded in beyond)
 
     def missed(self, q: Tensor) -> Tensor:
         """Return the robots (B,) that at q (B, n) touch, or may touch, something that is no candidate."""

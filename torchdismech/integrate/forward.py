@@ -14,7 +14,7 @@ from typing import TypeGuard
 import torch
 
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.candidates import ContactCandidates, PointLoads
 from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
 from torchdismech.integrate.gradients.course_states import CourseStates
 from torchdismech.integrate.info import StepInfo
@@ -37,12 +37,13 @@ class SolvedChunk:
     Attributes
     ----------
     recorded_as : the kind of steps whose recording took the step; None if none did.
-    candidates : the contact candidates; None where nothing can touch, and for recorded steps.
+    candidates : the contact candidates, or the loads of all points of obstacles; None where nothing can touch, and for
+        recorded steps.
     """
 
     chunk: Chunk
     recorded_as: StepKind | None
-    candidates: ContactCandidates | None
+    candidates: ContactCandidates | PointLoads | None
 
 
 def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]) -> Values:
@@ -203,15 +204,22 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     )
 
 
-def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | None]:
+def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
 
     Robots whose state is not finite are left out: if no force reads the number that is not, the residual does not show
     it. So are robots whose contact is NaN, as contacts that are searched for would not be found.
     """
+    contact = problem.model.contact
+    if problem.recorded is not None and not len(contact.self_contacts):
+        taken = problem.recorded.step_on_obstacles(problem)
+        if taken is not None:
+            return taken
     lost = problem.running & ~problem.state.finite()
-    if not problem.model.contact.none:
-        lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
+    if not contact.none:
+        lost = lost | (problem.running & contact.undefined(problem.state))
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost))
     info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
-    return after, info, None if candidates.none else candidates.without_state()
+    if isinstance(candidates, ContactCandidates):
+        return after, info, None if candidates.none else candidates.without_state()
+    return after, info, candidates

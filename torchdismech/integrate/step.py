@@ -16,7 +16,7 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport, contact_report, obstacle_report, obstacle_report_names
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import ContactCandidates
+from torchdismech.integrate.candidates import ContactCandidates, PointLoads
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -44,16 +44,19 @@ __all__ = [
 ]
 
 
-def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates]:
+def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | PointLoads]:
     """Return the states after a step, how it went, and the contact candidates that were looked at.
 
-    This is a step without any policy: contact candidates, equations, Newton's method, the state at the root.
+    This is a step without any policy: contact candidates, equations, Newton's method, the state at the root. Where a
+    recording takes it on obstacles alone, it finds the loads of all their points without looking for candidates.
     """
     candidates = ContactCandidates(problem)
     if (apart := _step_apart(problem, candidates)) is not None:
         return *apart, candidates
-    if (on_obstacles := _recorded_step_on_obstacles(problem, candidates)) is not None:
-        return *on_obstacles, candidates
+    if problem.recorded is not None and candidates.pairs is not None and candidates.parts_seem_apart(problem.running):
+        found = problem.recorded.step_on_obstacles(problem)
+        if found is not None and candidates.parts_stay_apart(found[0], problem.running):
+            return found
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running)
     after, info = step_to(problem, equations, candidates, q, info)
@@ -73,21 +76,6 @@ def _step_apart(problem: StepProblem, candidates: ContactCandidates) -> tuple[St
         return None
     found = _without_contact(problem) if problem.recorded is None else problem.recorded.step_apart(problem)
     return found if found is not None and candidates.stay_apart(found[0], problem.running) else None
-
-
-def _recorded_step_on_obstacles(problem: StepProblem, candidates: ContactCandidates) -> tuple[State, StepInfo] | None:
-    """Return the states after a step on obstacles that are constraints, and how it went, by a recording.
-
-    None where there is no recording, parts of a robot touch each other, or the first attempt does not solve the step.
-    """
-    contact, inertial, running = problem.model.contact, problem.method.scheme.inertial, problem.running
-    if problem.recorded is None or not contact.constrained_obstacles or not inertial:
-        return None
-    if not candidates.parts_seem_apart(running) or (found := problem.recorded.step_on_obstacles(problem)) is None:
-        return None
-    after, info, loads = found
-    kept = candidates.parts_stay_apart(after, running) and candidates.keep_loads_of_points(loads)
-    return (after, info) if kept else None
 
 
 def _without_contact(problem: StepProblem) -> tuple[State, StepInfo] | None:

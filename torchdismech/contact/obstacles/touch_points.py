@@ -78,6 +78,11 @@ class TouchPoints(nn.Module):
         return list(self._between)  # type: ignore[arg-type]
 
     @property
+    def most_nodes(self) -> int:
+        """The largest number of nodes that a point lies at or between: 1, 2 or 3."""
+        return max((part.elements.shape[1] for part in self.between), default=1)
+
+    @property
     def count(self) -> int:
         """Number of points P."""
         return len(self.nodes)

@@ -8,15 +8,16 @@ Python from their beginning.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import ConstraintCandidates, ConstraintSet
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport
 from torchdismech.errors import Status
+from torchdismech.integrate.candidates import PointLoads, constraints_of_points
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -39,12 +40,14 @@ class _SetUp(NamedTuple):
     ----------
     equations, scale, options : the equations, their force scale (B,) [N], and the options of the search.
     progress : how far the search is; rounds write to it.
+    flags : (3,) at the first iterate, as of a round.
     """
 
     equations: StepEquations
     scale: Tensor
     options: NewtonOptions
     progress: ContactProgress
+    flags: Tensor
 
 
 class _End(NamedTuple):
@@ -72,48 +75,49 @@ class RecordedContactStep:
 
     Attributes
     ----------
-    constraints : the contacts of all points with these obstacles; their loads are those that the last step found.
+    constraints : the contacts of all points with these obstacles.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
         self._kind, self._static = kind, StaticProblem(kind, problem)
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
-        contact, static = problem.model.contact, self._static.problem
-        obstacles = contact.constrained_obstacles
-        all_points = ConstraintCandidates((None,) * len(obstacles), None)
+        static = self._static.problem
         with self._static.in_model():
-            self.constraints = ConstraintSet(
-                obstacles, contact.self_contacts, static.state, static.end, all_points, torch.zeros_like(static.end)
-            )
+            self.constraints = constraints_of_points(problem.model.contact, static.state, static.end)
             self._set_up_recording: Recording[_SetUp] = recorded(self._set_up, device, pool)
             self._results = self._set_up_recording.replay()
-            self._round_recording: Recording[Tensor] = recorded(self._round, device, pool)
+            self._rounds: dict[bool, Recording[Tensor]] = {
+                closed: recorded(partial(self._round, closed), device, pool) for closed in (False, True)
+            }
             self._end_recording: Recording[_End] = recorded(self._end, device, pool)
 
-    def taken(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
-        """Return the states after a step, and how it went, in memory that the next one overwrites.
+    def taken(self, problem: StepProblem) -> tuple[State, StepInfo, PointLoads] | None:
+        """Return the states after a step, how it went, and the loads of all points.
 
-        None where rounds do not lead all robots to roots, or one may have passed through an obstacle.
+        None where rounds do not lead all robots to roots, one may have passed through an obstacle, or its state is not
+        finite.
         """
         self._static.give(self._kind.inputs(problem), problem.dt)
-        self._set_up_recording.replay()
-        more = True
-        while more:
-            more, lost = self._round_recording.replay().tolist()
-            if lost:
-                return None
+        more, lost, closed = self._set_up_recording.replay().flags.tolist()
+        while more and not lost:
+            more, lost, closed = self._rounds[closed].replay().tolist()
+        if lost:
+            return None
         end = self._end_recording.replay()
         if bool(end.suspect):
             return None
         results, progress = self._results, self._results.progress
         root = Root(progress.x, progress.status, progress.iterations, progress.norm, results.options.tolerance)
-        return end.after, StepInfo.of(root, progress.status, results.scale, end.contact)
-
-    def loads_of_points(self) -> list[Tensor]:
-        """Return the loads (B, P, 3) [N] that the last step found at all points, for each of the obstacles."""
-        batch, load = len(self._results.scale), self._results.progress.load
-        return [load[part].clone().view(batch, -1, 3) for part in self.constraints.of_obstacles]
+        info = StepInfo.of(root, progress.status, results.scale, end.contact)
+        load = torch.cat([progress.load[part].view(len(root.x), -1, 3) for part in self.constraints.of_obstacles], 1)
+        loads = PointLoads(problem.model.contact, problem.end, load)
+        # copies, as the next step overwrites the recordings' memory
+        return (
+            end.after.with_fields(map(torch.clone, end.after.fields())),
+            info.with_tensors(map(torch.clone, info.tensors())),
+            loads,
+        )
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
@@ -127,17 +131,24 @@ class RecordedContactStep:
         weight, scale, x = equations.setup(None, True)
         options = first.options(newton_options(problem, equations, weight, problem.method.tolerance(scale)))
         progress, options = contact_begun(equations, x, options, problem.running)
-        return _SetUp(equations, scale, options, ContactProgress(*(tensor.clone() for tensor in progress)))
+        undefined = problem.running & ~problem.state.finite()
+        progress = progress._replace(status=torch.where(undefined, int(Status.NOT_FINITE), progress.status))
+        progress = ContactProgress(*(tensor.clone() for tensor in progress))
+        return _SetUp(equations, scale, options, progress, self._flags_of(progress))
 
-    def _round(self) -> Tensor:
-        """Take a round; return whether some row goes on, and whether some row has ended without a root, (2,)."""
+    def _round(self, closed: bool) -> Tensor:
+        """Take a round, with contacts or without any; return the flags (3,)."""
         results = self._results
-        after = contact_round(results.equations, results.progress, results.options)
+        after = contact_round(results.equations, results.progress, results.options, closed)
         for new, static in zip(after, results.progress, strict=True):
             static.copy_(new)
-        status = results.progress.status
-        more = status == RUNNING
-        return torch.stack([more.any(), (~more & (status != int(Status.CONVERGED))).any()])
+        return self._flags_of(results.progress)
+
+    def _flags_of(self, progress: ContactProgress) -> Tensor:
+        """Return whether some row goes on, some row is lost, and some contact of a row that goes on is closed, (3,)."""
+        more = progress.status == RUNNING
+        lost = ~more & (progress.status != int(Status.CONVERGED))
+        return torch.stack([more.any(), lost.any(), (progress.closed & more[self.constraints.robot]).any()])
 
     def _end(self) -> _End:
         problem, equations, progress = self._static.problem, self._results.equations, self._results.progress

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.integrate.candidates import PointLoads
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -86,7 +87,8 @@ class RecordedEvaluations:
         self._whole_step: RecordedStep | None = None
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
         self._contact_step: RecordedContactStep | None = None
-        self._contact_step_refused = self._whole_step_refused
+        touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
+        self._contact_step_refused = self._whole_step_refused or not touches
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -103,19 +105,16 @@ class RecordedEvaluations:
         recording.start(self._kind.inputs(problem), problem)
         if (end := recording.finish_by_recordings()) is None:
             return None
-        return _copied_end(*end)
+        after, info = end  # in memory that the next step overwrites
+        return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
-    def step_on_obstacles(self, problem: StepProblem) -> tuple[State, StepInfo, list[Tensor]] | None:
+    def step_on_obstacles(self, problem: StepProblem) -> tuple[State, StepInfo, PointLoads] | None:
         """Return the states after a step in which parts do not touch, how it went, and the loads of the constraints.
 
-        The loads (B, P, 3) [N] are those of all points, for each obstacle that is a constraint. None where no recording
-        takes the step to its end.
+        None where no recording takes the step to its end.
         """
         recording = self._recorded_contact_step(problem)
-        if recording is None or (end := recording.taken(problem)) is None:
-            return None
-        after, info = _copied_end(*end)
-        return after, info, recording.loads_of_points()
+        return None if recording is None else recording.taken(problem)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
@@ -211,11 +210,6 @@ class RecordedEvaluations:
         results = self._set_up_results
         first = (results.ahead if ahead else results.here) if x is None else x
         return results.weight, results.scale.clone(), first.clone()
-
-
-def _copied_end(after: State, info: StepInfo) -> tuple[State, StepInfo]:
-    """Return copies of states and report that the next recorded step overwrites."""
-    return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
 
 def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:

@@ -96,8 +96,8 @@ def stiffened(equations: StepEquations, values: Tensor, jacobian: Tensor, stiffn
 
     Parameters
     ----------
-    jacobian : (S, k, 12) rows J of the contacts, see `ConstraintSet.jacobian`.
-    stiffness : (S, k) s [N/m] of gaps and slides.
+    jacobian : (S, m, 3 k) rows J of the contacts, see `ConstraintSet.jacobian`.
+    stiffness : (S, m) s [N/m] of gaps and slides.
     """
     assert equations.constraints is not None
     blocks, values = jacobian.mT @ (stiffness.unsqueeze(2) * jacobian), values.clone()
@@ -206,6 +206,11 @@ class ClosedContacts:
         within = torch.where(size > most, most * unit_or_zero(load[:, 1:]), load[:, 1:])
         friction = torch.where(fixed[:, 1:], within, -most * unit_or_zero(slide))
         return torch.cat([load[:, :1], torch.where(self.rubs.unsqueeze(1), friction, 0.0)], dim=1)
+
+    def solution_without(self, rows: Tensor) -> Solution:
+        """Return the step with no contact closed, in the rows (B,)."""
+        factor, load = self._factored(self.values, rows), torch.zeros_like(self.offset)
+        return Solution(factor.solve(-self.unloaded), load, load != 0, factor.ok)
 
     def _sliding_friction(self, closed: Tensor, load: Tensor, slide: Tensor) -> SlidingFriction:
         """Return the friction of those closed contacts (S,) that slide, by loads (S, 3) and slides (S, 2)."""

@@ -176,7 +176,7 @@ class Delassus(LinearContacts):
             forces = like.new_zeros(axes, *like.shape).index_put(at, jacobian[here], accumulate=True)
             steps = [self.factor.solve(on_unknowns(force), transpose) for force in forces]
             moved = torch.stack([self.equations.motion(step) for step in steps])
-            reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 12, axes)
+            reached = moved[:, self.robot.unsqueeze(1), dofs].permute(1, 2, 0)  # (A, 3 k, axes)
             matrix[self.robot, self.slot, :, k] = jacobian @ reached
         matrix = matrix.flatten(3).flatten(1, 2)
         compliance = matrix.diagonal(dim1=1, dim2=2).unflatten(1, (self.size, axes))

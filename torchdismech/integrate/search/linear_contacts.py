@@ -24,7 +24,7 @@ class LinearContacts:
 
     Attributes
     ----------
-    jacobian : J (S, 3, 12) of gaps and slides.
+    jacobian : J (S, 3, 3 k) of gaps and slides.
     """
 
     def __init__(self, equations: StepEquations, constraints: ConstraintSet, contacts: Contacts):

@@ -24,7 +24,7 @@ from torchdismech.integrate.search.closed_contacts import ClosedContacts
 from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
 
-__all__ = ["ContactProgress", "SemismoothSearch", "contact_begun", "contact_round", "semismooth_newton"]
+__all__ = ["ContactProgress", "SemismoothSearch", "contact_begun", "contact_round", "semismooth_newton", "some_closed"]
 
 EXACT = 1e-2  # of the contacts' tolerance: larger overlaps of open contacts close them
 
@@ -91,7 +91,8 @@ class SemismoothSearch(RootSearch):
 
     def round(self) -> bool:
         """Take a step in each row that runs; return whether some row still runs."""
-        self.progress = contact_round(self.equations, self.progress, self.options)
+        closed = bool(some_closed(self.equations, self.progress))
+        self.progress = contact_round(self.equations, self.progress, self.options, closed)
         return bool((self.progress.status == RUNNING).any())
 
 
@@ -101,15 +102,17 @@ def contact_begun(
     """Return the state of a search at its first iterate x (B, n_free), and its options, with noise in the tolerance.
 
     No contact bears a load there. Those that touch are taken for closed, and of these those that slide by more than the
-    tolerance for sliding.
+    tolerance for sliding. Rows that are solved without any load have converged.
     """
     constraints = equations.constraints
     assert constraints is not None
     status = torch.where(running, RUNNING, int(Status.CONVERGED))
     constraints.load = torch.where(running[constraints.robot].unsqueeze(1), 0.0, constraints.load)
     residual, values, contacts = equations.constrained(x)
+    norm, tolerance = options.norm(residual), constraints.tolerance[constraints.robot]
+    overlaps = constraints.largest(torch.where(contacts.gap >= -tolerance, 0.0, 1.0)) > 0  # also where a gap is NaN
+    status = torch.where((status == RUNNING) & (norm <= options.tolerance) & ~overlaps, int(Status.CONVERGED), status)
     options = options.with_tolerance_above_noise(x, values)
-    tolerance = constraints.tolerance[constraints.robot]
     slide = constraints.slide(equations.full(x))
     closed = contacts.gap <= tolerance
     slides = closed & (torch.linalg.vector_norm(slide, dim=1) > tolerance)
@@ -117,7 +120,7 @@ def contact_begun(
         x,
         residual,
         values,
-        options.norm(residual),
+        norm,
         status,
         torch.zeros_like(status),
         constraints.load,
@@ -131,18 +134,35 @@ def contact_begun(
     return progress, options
 
 
-def contact_round(equations: StepEquations, progress: ContactProgress, options: NewtonOptions) -> ContactProgress:
-    """Return the state of a search after a step in each row that runs."""
+def some_closed(equations: StepEquations, progress: ContactProgress) -> Tensor:
+    """Return () whether some contact of a row that runs is taken for closed."""
+    assert equations.constraints is not None
+    return (progress.closed & (progress.status == RUNNING)[equations.constraints.robot]).any()
+
+
+def contact_round(
+    equations: StepEquations, progress: ContactProgress, options: NewtonOptions, closed: bool = True
+) -> ContactProgress:
+    """Return the state of a search after a step in each row that runs.
+
+    Parameters
+    ----------
+    closed : False where no contact of a running row is taken for closed, for a Newton step without contact.
+    """
     constraints, rows = equations.constraints, progress.status == RUNNING
     assert constraints is not None
     robot, running = constraints.robot, rows[constraints.robot]
     constraints.load = progress.load
     linear = LinearContacts(equations, constraints, Contacts(progress.gap, progress.normal, progress.weights, None))
     closing = ClosedContacts(equations, Iterate(*progress[:4]), linear)
-    closed = progress.closed & closing.moves
-    step, load, fixed, ok = closing.solution(closed, progress.guess, progress.slide, rows, friction_follows=True)
+    active = progress.closed & closing.moves
+    step, load, fixed, ok = (
+        closing.solution(active, progress.guess, progress.slide, rows, friction_follows=True)
+        if closed
+        else closing.solution_without(rows)
+    )
     slide = closing.after(step)[:, 1:]
-    pulls = closed & (load[:, 0] < 0)
+    pulls = active & (load[:, 0] < 0)
     load = torch.where(pulls.unsqueeze(1), 0.0, load)
     constraints.load = torch.where(running.unsqueeze(1), closing.load_by_law(load, slide, fixed), progress.load)
     x = torch.where(rows[:, None], equations.advanced(progress.x, step), progress.x)
@@ -156,8 +176,8 @@ def contact_round(equations: StepEquations, progress: ContactProgress, options: 
     status = torch.where(solved, int(Status.CONVERGED), status)
     status = torch.where(~(norm < torch.inf), int(Status.NOT_FINITE), status)
     status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
-    closes = ~closed & (contacts.gap < -EXACT * constraints.tolerance[robot])
-    slid, closed = closed & ~fixed[:, 1], (closed & ~pulls) | closes
+    closes = ~active & (contacts.gap < -EXACT * constraints.tolerance[robot])
+    slid, active = active & ~fixed[:, 1], (active & ~pulls) | closes
     return ContactProgress(
         x,
         residual,
@@ -169,8 +189,8 @@ def contact_round(equations: StepEquations, progress: ContactProgress, options: 
         contacts.gap,
         contacts.normal,
         contacts.weights,
-        closed,
-        torch.where(closed.unsqueeze(1), closing.with_full_friction(load, slid), 0.0),
+        active,
+        torch.where(active.unsqueeze(1), closing.with_full_friction(load, slid), 0.0),
         slide,
     )
 
