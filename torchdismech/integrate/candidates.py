@@ -15,6 +15,7 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.records import replaced
 from torchdismech.robot.state import State
 
 __all__ = ["ContactCandidates", "PointLoads", "constraints_at", "constraints_of_points"]
@@ -62,6 +63,15 @@ class PointLoads:
         """Return the equations of the step with these loads; of some robots (B,) of the batch, if given."""
         end, load = (self.end, self.load) if robots is None else (self.end[robots], self.load[robots])
         return problem.equations(constraints=constraints_of_points(self.contact, problem.state, end, load))
+
+    def with_found(self, candidates: ContactCandidates, robots: Tensor) -> PointLoads:
+        """Return the loads with those of some robots (B,) bool that a search among candidates has found."""
+        near = torch.cat(candidates.near, dim=1)
+        found = self.load.new_zeros(len(near), 0, 3) if candidates.load is None else candidates.load
+        found = torch.nn.functional.pad(found, (0, 0, 0, 1))  # a slot without a load, so that there is one
+        slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
+        at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
+        return replaced(self, load=torch.where(robots[:, None, None], at_points, self.load))
 
 
 def constraints_of_points(

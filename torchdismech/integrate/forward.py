@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 import torch
+from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates, PointLoads
@@ -207,19 +208,40 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
 def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
 
+    Steps on obstacles that are constraints are taken by a recording, if there is one, and robots that it does not solve
+    by Python.
+    """
+    if problem.recorded is None or len(problem.model.contact.self_contacts):
+        return _solved_without_recording(problem)
+    taken = problem.recorded.step_on_obstacles(problem)
+    if taken is None:
+        return _solved_without_recording(problem)
+    if taken.unsolved is None:
+        return taken.after, taken.info, taken.loads
+    rest = problem.replace(running=taken.unsolved)
+    after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
+    assert isinstance(candidates, ContactCandidates)
+    after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
+    return after, info, taken.loads.with_found(candidates, taken.unsolved)
+
+
+def _solved_without_recording(
+    problem: StepProblem, tried: Tensor | None = None
+) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
+    """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
+
     Robots whose state is not finite are left out: if no force reads the number that is not, the residual does not show
     it. So are robots whose contact is NaN, as contacts that are searched for would not be found.
+
+    Parameters
+    ----------
+    tried : (B,) iterations of the first attempt, if a recording has made that without success.
     """
-    contact = problem.model.contact
-    if problem.recorded is not None and not len(contact.self_contacts):
-        taken = problem.recorded.step_on_obstacles(problem)
-        if taken is not None:
-            return taken
     lost = problem.running & ~problem.state.finite()
-    if not contact.none:
-        lost = lost | (problem.running & contact.undefined(problem.state))
-    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost))
+    if not problem.model.contact.none:
+        lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
+    after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost), tried)
     info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
-    if isinstance(candidates, ContactCandidates):
-        return after, info, None if candidates.none else candidates.without_state()
-    return after, info, candidates
+    if isinstance(candidates, PointLoads):
+        return after, info, candidates
+    return after, info, None if candidates.none else candidates.without_state()

@@ -44,21 +44,27 @@ __all__ = [
 ]
 
 
-def solved_step(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | PointLoads]:
+def solved_step(
+    problem: StepProblem, tried: Tensor | None = None
+) -> tuple[State, StepInfo, ContactCandidates | PointLoads]:
     """Return the states after a step, how it went, and the contact candidates that were looked at.
 
     This is a step without any policy: contact candidates, equations, Newton's method, the state at the root. Where a
     recording takes it on obstacles alone, it finds the loads of all their points without looking for candidates.
+
+    Parameters
+    ----------
+    tried : (B,) iterations of the first attempt, if a recording has made that without success.
     """
     candidates = ContactCandidates(problem)
     if (apart := _step_apart(problem, candidates)) is not None:
         return *apart, candidates
     if problem.recorded is not None and candidates.pairs is not None and candidates.parts_seem_apart(problem.running):
-        found = problem.recorded.step_on_obstacles(problem)
-        if found is not None and candidates.parts_stay_apart(found[0], problem.running):
-            return found
+        taken = problem.recorded.step_on_obstacles(problem)
+        if taken is not None and taken.unsolved is None and candidates.parts_stay_apart(taken.after, problem.running):
+            return taken.after, taken.info, taken.loads
     equations = candidates.equations(problem)
-    q, info = _root(problem, equations, problem.running)
+    q, info = _root(problem, equations, problem.running, tried=tried)
     after, info = step_to(problem, equations, candidates, q, info)
     return after, info, candidates
 
@@ -128,6 +134,7 @@ def _root(
     running: Tensor,
     near: Tensor | None = None,
     most: int | None = None,
+    tried: Tensor | None = None,
 ) -> tuple[Tensor, StepInfo]:
     """Return q (B, n) where the forces balance, and how it was found.
 
@@ -135,8 +142,9 @@ def _root(
     ----------
     near : (B, n) a first iterate from which a line search is tried before the method's own attempts.
     most : number of these attempts that are made at most; None: all.
+    tried : (B,) iterations of the first of them, if that was made already.
     """
-    attempts = list(problem.method.attempts(equations, problem.divisible))[:most]
+    attempts = list(problem.method.attempts(equations, problem.divisible))[0 if tried is None else 1 : most]
     first = None
     if near is not None:
         attempts, first = [Attempt(Start.HERE, Search.LINE_SEARCH), *attempts], problem.model.unknowns.of_dofs(near)
@@ -146,6 +154,8 @@ def _root(
     options = newton_options(problem, equations, weight, problem.method.tolerance(scale))
     root = _attempted_root(equations, first, options, running, attempts[0])
     root = further_attempts(equations, root, attempts[1:], options, running)
+    if tried is not None:
+        root = dataclasses.replace(root, iterations=root.iterations + torch.where(running, tried, 0))
     q = equations.full(root.x)
     return q, step_info(equations, root, q, scale, running)
 

@@ -2,12 +2,12 @@
 
 As in `step.py` these are the set-up, rounds and the end, on static buffers. The contacts are those of all points, near
 or not, so that the tables of contacts stay the same from step to step, and rounds are those of the first attempt, by
-semismooth Newton steps (`integrate.search.semismooth`). Steps that these do not solve for all robots are taken in
-Python from their beginning.
+semismooth Newton steps (`integrate.search.semismooth`). Robots that these do not solve are left to Python.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from torchdismech.native.graphs import Recording, recorded
 from torchdismech.robot.state import State
 from torchdismech.solve.search import RUNNING, NewtonOptions, Root
 
-__all__ = ["RecordedContactStep"]
+__all__ = ["RecordedContactStep", "StepOnObstacles"]
 
 
 class _SetUp(NamedTuple):
@@ -65,6 +65,23 @@ class _End(NamedTuple):
     contact: ContactReport
 
 
+@dataclass(frozen=True)
+class StepOnObstacles:
+    """A step on obstacles that are constraints, as far as rounds have solved it.
+
+    Attributes
+    ----------
+    after, info : the states after the step, and how it went; robots that are unsolved keep the state before it.
+    loads : of all points with these obstacles.
+    unsolved : (B,) robots that rounds have not solved; None: they have solved all.
+    """
+
+    after: State
+    info: StepInfo
+    loads: PointLoads
+    unsolved: Tensor | None
+
+
 class RecordedContactStep:
     """The recordings of steps of one kind, in which robots touch obstacles that are constraints and nothing else.
 
@@ -92,31 +109,30 @@ class RecordedContactStep:
             }
             self._end_recording: Recording[_End] = recorded(self._end, device, pool)
 
-    def taken(self, problem: StepProblem) -> tuple[State, StepInfo, PointLoads] | None:
-        """Return the states after a step, how it went, and the loads of all points.
+    def taken(self, problem: StepProblem) -> StepOnObstacles | None:
+        """Return a step as rounds take it.
 
-        None where rounds do not lead all robots to roots, one may have passed through an obstacle, or its state is not
-        finite.
+        None where they solve no robot, or one may have passed through an obstacle.
         """
         self._static.give(self._kind.inputs(problem), problem.dt)
         more, lost, closed = self._set_up_recording.replay().flags.tolist()
-        while more and not lost:
+        while more:
             more, lost, closed = self._rounds[closed].replay().tolist()
-        if lost:
+        results, progress = self._results, self._results.progress
+        unsolved = progress.status != int(Status.CONVERGED) if lost else None
+        if unsolved is not None and bool(unsolved.all()):
             return None
         end = self._end_recording.replay()
         if bool(end.suspect):
             return None
-        results, progress = self._results, self._results.progress
         root = Root(progress.x, progress.status, progress.iterations, progress.norm, results.options.tolerance)
         info = StepInfo.of(root, progress.status, results.scale, end.contact)
         load = torch.cat([progress.load[part].view(len(root.x), -1, 3) for part in self.constraints.of_obstacles], 1)
-        loads = PointLoads(problem.model.contact, problem.end, load)
-        # copies, as the next step overwrites the recordings' memory
-        return (
+        return StepOnObstacles(
             end.after.with_fields(map(torch.clone, end.after.fields())),
             info.with_tensors(map(torch.clone, info.tensors())),
-            loads,
+            PointLoads(problem.model.contact, problem.end, load),
+            unsolved,
         )
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
@@ -153,7 +169,7 @@ class RecordedContactStep:
     def _end(self) -> _End:
         problem, equations, progress = self._static.problem, self._results.equations, self._results.progress
         self.constraints.load = progress.load
-        q = equations.full(progress.x)
-        after = equations.accepted_state(q, problem.running)
+        q, accepted = equations.full(progress.x), problem.running & (progress.status == int(Status.CONVERGED))
+        after = equations.accepted_state(q, accepted)
         suspect = obstacles_suspected(equations.model.obstacles, problem.state, after)
-        return _End(after, suspect.any(), step_contact(equations, q, problem.running))
+        return _End(after, suspect.any(), step_contact(equations, q, accepted))

@@ -20,11 +20,10 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
-from torchdismech.integrate.candidates import PointLoads
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.contact_step import RecordedContactStep
+from torchdismech.integrate.recorded.contact_step import RecordedContactStep, StepOnObstacles
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.pair_evaluations import PairEvaluations
 from torchdismech.integrate.recorded.recordable import why_steps_apart_unrecorded
@@ -108,11 +107,8 @@ class RecordedEvaluations:
         after, info = end  # in memory that the next step overwrites
         return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
-    def step_on_obstacles(self, problem: StepProblem) -> tuple[State, StepInfo, PointLoads] | None:
-        """Return the states after a step in which parts do not touch, how it went, and the loads of the constraints.
-
-        None where no recording takes the step to its end.
-        """
+    def step_on_obstacles(self, problem: StepProblem) -> StepOnObstacles | None:
+        """Return a step in which no parts touch, and obstacles are constraints; None where no recording takes it."""
         recording = self._recorded_contact_step(problem)
         return None if recording is None else recording.taken(problem)
 
