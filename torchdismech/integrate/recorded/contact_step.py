@@ -26,7 +26,7 @@ from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Search
 from torchdismech.integrate.search.semismooth import ContactProgress, contact_begun, contact_round
 from torchdismech.integrate.step import newton_options, step_contact
-from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.graphs import Recording, Unrecordable, recorded
 from torchdismech.robot.state import State
 from torchdismech.solve.search import RUNNING, NewtonOptions, Root
 
@@ -93,6 +93,10 @@ class RecordedContactStep:
     Attributes
     ----------
     constraints : the contacts of all points with these obstacles.
+
+    Raises
+    ------
+    Unrecordable : the first attempt of these steps is another one, or some operation reads numbers on the host.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
@@ -143,7 +147,8 @@ class RecordedContactStep:
         constraints.load = torch.zeros_like(constraints.load)
         equations = self._static.prepared_equations(constraints)
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
-        assert first.search is Search.SEMISMOOTH
+        if first.search is not Search.SEMISMOOTH:
+            raise Unrecordable("the first attempt of these steps is not by semismooth Newton steps")
         weight, scale, x = equations.setup(None, True)
         options = first.options(newton_options(problem, equations, weight, problem.method.tolerance(scale)))
         progress, options = contact_begun(equations, x, options, problem.running)

@@ -1,0 +1,191 @@
+"""Semismooth Newton steps on obstacles that are constraints, and the recordings of whole steps by them."""
+
+import pytest
+import torch
+
+from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, forces, straight
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
+from torchdismech.integrate.recorded import recording
+from torchdismech.integrate.recorded.contact_step import RecordedContactStep
+from torchdismech.integrate.search import attempts
+
+NEVER = 10**9
+
+
+def rods(mu=0.4, ball=False, spacing=None, self_contact=None, gravity=-9.81):
+    """Return rods of 9 nodes above a rough floor, or above a ball on it."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0.05), (0.2, 0, 0.05), 9), Circle(5e-3), Material(1e6, 1000.0, 0.5))
+    builder.add_force(forces.Gravity((0.0, 0.0, gravity)))
+    shapes = {"floor": HalfSpace((0, 0, 0), (0, 0, 1))} | ({"ball": Sphere((0.1, 0.002, 0.0), 0.03)} if ball else {})
+    for name, shape in shapes.items():
+        friction = Friction(mu) if mu else None
+        between = None if name == "floor" else spacing  # what lies between nodes above a plane is above it, too
+        builder.add_contact(Obstacle(shape, Complementarity(), friction, name=name, spacing=between))
+    if self_contact is not None:
+        builder.add_contact(SelfContact(self_contact))
+    return builder.finalize(compile=False)
+
+
+def thrown(model, batch, seed=0):
+    """Return states of rods that are thrown at the floor, each in its own way."""
+    generator = torch.Generator().manual_seed(seed)
+    count = model.body.n_nodes
+    along = torch.randn(batch, 1, 3, generator=generator, dtype=torch.float64) * torch.tensor([1.0, 1.0, 0.5])
+    velocity = torch.zeros(batch, model.n_dofs, dtype=torch.float64)
+    own = 0.3 * torch.randn(batch, count, 3, generator=generator, dtype=torch.float64)
+    velocity[:, : 3 * count] = (own + along).flatten(1)
+    return model.initial_state(batch, velocity=velocity)
+
+
+def course(model, state, integrator, count):
+    """Return states and reports of steps."""
+    found = []
+    for _ in range(count):
+        state, info = integrator.step(model, state)
+        found.append((state, info))
+    return found
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The steps that recordings of steps on obstacles have taken, None for those that they did not take."""
+    steps, original = [], RecordedContactStep.taken
+    monkeypatch.setattr(RecordedContactStep, "taken", lambda *given: steps.append(original(*given)) or steps[-1])
+    return steps
+
+
+CASES = {
+    "smooth floor": lambda: rods(0.0),
+    "rough floor": rods,
+    "ball and floor": lambda: rods(ball=True),
+    "points between nodes": lambda: rods(ball=True, spacing=0.01),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_are_those_of_the_search_that_finds_all_loads_of_an_iterate(case, monkeypatch):
+    """Find the same motion and reports by both, within the tolerance of steps."""
+    start = thrown(CASES[case](), 3)
+    found = course(CASES[case](), start, ImplicitEuler(3e-3), 30)
+    monkeypatch.setattr(attempts, "uses_active_sets", lambda *_: False)
+    expected = course(CASES[case](), start, ImplicitEuler(3e-3), 30)
+    assert sum(int(info.contact["active"].sum()) for _, info in found) > 50
+    for (state, info), (other, other_info) in zip(found, expected, strict=True):
+        assert bool(info.converged.all())
+        # residuals of 1e-8 of the forces and gaps of 1e-6 m at most; found: 4e-9 m
+        assert float((state.q - other.q).abs().max()) < 1e-7
+        assert torch.equal(info.contact["active"], other_info.contact["active"])
+        assert torch.equal(info.contact["sliding"], other_info.contact["sliding"])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dt", [2e-3, 1e-2])
+def test_recorded_steps_have_the_bits_of_others(case, dt, monkeypatch, taken):
+    """Find the same states, iterations and reports by recordings, also where rounds leave some robots to Python."""
+    found = []
+    for before in (3, NEVER):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
+        model = CASES[case]()
+        found.append(course(model, thrown(model, 5), ImplicitEuler(dt), 25))
+    assert sum(step is not None for step in taken) > 18
+    for (state, info), (other, other_info) in zip(*found, strict=True):
+        assert torch.equal(state.q, other.q) and torch.equal(state.velocity, other.velocity)
+        assert torch.equal(info.iterations, other_info.iterations) and torch.equal(info.status, other_info.status)
+        assert info.contact.keys() == other_info.contact.keys()
+        assert all(torch.equal(value, other_info.contact[name]) for name, value in info.contact.items())
+
+
+def test_recorded_steps_beside_self_contact(monkeypatch, taken):
+    """Find the same motion where parts that do not touch could; pairs change the order of sums."""
+    found = []
+    for before in (3, NEVER):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
+        model = rods(self_contact=Complementarity())
+        found.append(course(model, thrown(model, 3), ImplicitEuler(3e-3), 30))
+    assert sum(step is not None for step in taken) > 10
+    for (state, info), (other, other_info) in zip(*found, strict=True):
+        assert float((state.q - other.q).abs().max()) < 1e-9  # rounding of 1e-16, in impacts of 30 steps
+        assert torch.equal(info.contact["active"], other_info.contact["active"])
+
+
+def test_some_robots_are_left_to_python(monkeypatch, taken):
+    """See that the case of 10 ms above has robots that rounds do not solve, beside others that they do."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 3)
+    model = rods()
+    infos = [info for _, info in course(model, thrown(model, 16), ImplicitEuler(1e-2), 30)]
+    assert all(bool(info.converged.all()) for info in infos)
+    unsolved = [step.unsolved for step in taken if step is not None and step.unsolved is not None]
+    assert unsolved and all(not bool(rows.all()) for rows in unsolved)
+
+
+def test_gradients_of_recorded_steps_are_those_of_others(monkeypatch, taken):
+    """Differentiate the end of a throw by the velocities at its beginning, with the same bits."""
+    found = []
+    for before in (3, NEVER):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
+        model = rods()
+        state = thrown(model, 4)
+        state = state.replace(velocity=state.velocity.clone().requires_grad_())
+        end, _ = course(model, state, ImplicitEuler(1e-2), 12)[-1]
+        (gradient,) = torch.autograd.grad((end.q * torch.linspace(1, 2, end.q.shape[1])).sum(), state.velocity)
+        found.append(gradient)
+    assert any(step is not None for step in taken)
+    assert float(found[0].abs().max()) > 1e-3
+    assert torch.equal(*found)
+
+
+def test_rows_of_a_batch_are_robots_alone(taken):
+    """Match robots alone in a batch, some of which fly while others slide."""
+    model = rods()
+    start = thrown(model, 4)
+    together = course(model, start, ImplicitEuler(4e-3), 25)
+    assert any(step is not None for step in taken)
+    for k in range(4):
+        model = rods()
+        alone = course(model, start.rows([k]), ImplicitEuler(4e-3), 25)
+        for (state, _), (own, _) in zip(together, alone, strict=True):
+            assert float((state.q[k] - own.q[0]).abs().max()) < 1e-12  # the order of sums, in parts of a metre
+
+
+def test_numbers_that_change_between_steps(monkeypatch, taken):
+    """Read each step's own dt, gravity and friction in recorded steps."""
+    found = []
+    for before in (3, NEVER):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
+        model = rods()
+        state, rules = thrown(model, 2), [ImplicitEuler(dt) for dt in (2e-3, 1e-3)]
+        states = []
+        for k in range(40):
+            model.forces[0].acceleration.data[..., 2] = -9.81 - k % 3
+            model.obstacles[0].law.friction.coefficient.data.fill_(0.2 + 0.1 * (k % 4))
+            state, info = rules[k % 2].step(model, state)
+            assert bool(info.converged.all())
+            states.append(state.q)
+        found.append(states)
+    assert sum(step is not None for step in taken) > 30
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_a_robot_that_is_not_finite_fails_alone(taken):
+    """Leave a robot with NaN in its velocity where it is, and step the other, with the right status for both."""
+    model = rods()
+    state = thrown(model, 2)
+    course(model, state, ImplicitEuler(2e-3), 15)
+    state.velocity[0, 4] = torch.nan
+    after, info = ImplicitEuler(2e-3).step(model, state)
+    assert info.status.tolist() == [int(Status.NOT_FINITE), int(Status.CONVERGED)]
+    assert torch.equal(after.q[0], state.q[0]) and not torch.equal(after.q[1], state.q[1])
+    assert taken[-1].unsolved.tolist() == [True, False]
+
+
+def test_a_rod_at_rest_takes_one_round(taken):
+    """Rest on the floor with its weight as the load, one round a step, by recordings."""
+    model = rods()
+    state, count = model.initial_state(), model.body.n_nodes
+    state.q[:, 2 : 3 * count : 3] = 5e-3  # onto the floor: it is 5 mm thick
+    infos = [info for _, info in course(model, state, ImplicitEuler(2e-3), 20)]
+    weight = 9.81 * float(model.body.mass[: 3 * count].sum()) / 3
+    assert float(infos[-1].contact["load/floor"]) == pytest.approx(weight, rel=1e-6)
+    assert [int(info.iterations) for info in infos[-5:]] == [1] * 5
+    assert taken[-1] is not None
