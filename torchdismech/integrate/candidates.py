@@ -66,11 +66,14 @@ class PointLoads:
 
     def with_found(self, candidates: ContactCandidates, robots: Tensor) -> PointLoads:
         """Return the loads with those of some robots (B,) bool that a search among candidates has found."""
-        near = torch.cat(candidates.near, dim=1)
-        found = self.load.new_zeros(len(near), 0, 3) if candidates.load is None else candidates.load
-        found = torch.nn.functional.pad(found, (0, 0, 0, 1))  # a slot without a load, so that there is one
-        slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
-        at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
+        at_points = torch.zeros_like(self.load)
+        if candidates.load is not None:  # else none bears a load
+            near = torch.cat(candidates.near, dim=1)
+            found = torch.nn.functional.pad(
+                candidates.load, (0, 0, 0, 1)
+            )  # a slot without a load, so that there is one
+            slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
+            at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
         return replaced(self, load=torch.where(robots[:, None, None], at_points, self.load))
 
 
