@@ -200,6 +200,9 @@ def test_modules_that_hold_forces_have_what_the_forces_have():
     assert model.body.nodes.dtype == torch.float64 and model.body.training and listed[0].weight.dtype == torch.float32
     both = torch.nn.ModuleList([model.forces[0], model])  # the robot is left out below the force alone
     assert any(parameter is mass.log_factor for parameter in both.parameters())
+    seen = set()
+    next(model.forces[0].named_modules(seen))  # the caller reads no further
+    assert model.body in {module for _, module in model.named_modules(seen)}
 
 
 def test_masses_are_put_back_where_a_force_acts():

@@ -390,8 +390,10 @@ class OnBody(nn.Module):
         memo = set() if memo is None else memo
         hidden = {self.body}.difference(memo) if hasattr(self, "body") else set()
         memo.update(hidden)
-        yield from super().named_modules(memo, prefix, remove_duplicate)
-        memo.difference_update(hidden)
+        try:
+            yield from super().named_modules(memo, prefix, remove_duplicate)
+        finally:
+            memo.difference_update(hidden)  # also where the caller stops early, as its memo may serve it further
 
     def named_children(self) -> Iterator[tuple[str, nn.Module]]:
         """Yield the modules in this one, as `nn.Module.named_children` does, without the robot.
