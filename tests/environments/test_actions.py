@@ -65,6 +65,22 @@ def test_a_constant_may_be_a_matrix_and_sizes_count_where_loads_feel_them():
     assert torch.equal(control.values["Magnetic.magnetisation"][:, 0], given.double())
 
 
+def test_sizes_count_where_a_load_feels_them_that_an_action_switches_on():
+    """Draw the sections of magnetised edges in a field that is zero in the model and set by an action."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(Magnetic((1e4, 0.0, 0.0), Uniform((0.0, 0.0, 0.0))))
+    model = builder.finalize(compile=False)
+    field = Constant("Magnetic.field.value", -0.01, 0.01, count=3)
+    drawn = {"edge_area": torch.tensor([[1e-5], [1e-4]], dtype=torch.float64).expand(2, EDGES)}
+    env = environment(2, model=model, actions=[field], start=None, constants=lambda m, draws: drawn)
+    env.reset()
+    env.step(torch.full((2, 3), 0.01))
+    thin, thick = env.current.state.positions[:, -1, 2]
+    assert thick > 5 * thin > 0
+
+
 @pytest.mark.parametrize("count", [3, 9])
 @pytest.mark.parametrize(
     ("field", "name"),

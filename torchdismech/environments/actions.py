@@ -280,15 +280,18 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
     """Return whether `name` is a size of the body on which neither the library's forces nor the inertia depend.
 
     The test changes the size and compares accelerations in a state in which robots are bent, stretched and moving.
+    Constants of forces that are zero, such as a field, are one there, as actions, draws and times may change them.
     """
     place = body, attribute = model.places[name]
     if body is not model.body or model.has_user_hooks:
         return False
     state = trial_state(model.body, model.frames, model.batch or 1)
     state = state.replace(internal=model.rest_state(state.batch).internal)
+    loads = {module for force in model.forces for module in force.modules()}
+    acting = {at: torch.where((own := getattr(*at)) == 0, 1.0, own) for at in model.places.values() if at[0] in loads}
     default, accelerations = getattr(body, attribute), []
     for size in (default, 1.5 * default + 0.1 * (default == 0)):
-        with model.lock, Values({place: size}).in_place():
+        with model.lock, Values({**acting, place: size}).in_place():
             force = model.mechanics.force(model.start_step(state), state.q, state.velocity, state.time)
             accelerations.append(model.mechanics.inertia.solved(force, model.unknowns))
     return torch.equal(*accelerations)
