@@ -104,10 +104,10 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
         raise InputError(refusal) from error
 
 
-def path_of(given: object, what: str) -> Path:
-    """Return the path of a file, given as text or as a path; refuse anything else, such as None."""
+def path_of(given: object, where: str, of: str = "file") -> Path:
+    """Return the path of a file or folder, given as text or as a path; refuse anything else, such as None."""
     if not isinstance(given, str | os.PathLike):
-        raise InputError(f"{what}: expected the path of a file, got {shown(given)}")
+        raise InputError(f"{where}: expected the path of a {of}, got {shown(given)}")
     return Path(given)
 
 

@@ -52,7 +52,7 @@ def fit(
     force : resume with another config or other recordings, too: see `Trainer.resume`.
     allow_code : run the Python files that the config, or its scene, names.
     """
-    folder = path_of(folder, "fit")
+    folder = path_of(folder, "fit", "folder")
     if processes.writes and not resume:
         _refuse_taken(folder)
     torch.manual_seed(config.seed)

@@ -5,6 +5,7 @@ The algorithm and its loss are TorchRL's: after Schulman et al., Proximal Policy
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,8 +22,9 @@ from torchrl.objectives.value import GAE
 
 from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
-from torchdismech.errors import InputError, real_number, refuse_other_kind, truth, whole_number
+from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind, truth, whole_number
 from training import ppo_checkpoint
+from training.files import writing
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -58,39 +60,38 @@ def trained_policy(
     width : neurons in each of the two hidden layers of policy and critic.
     checkpoint : file that is written after each update, with all that the next one needs; None: no file.
     resume : whether to go on from that file, with the same environment and arguments.
-    log : folder for TensorBoard, which the extra [train] brings: rewards, failed steps, losses and speed of each
-        update; None: nothing is written.
+    log : folder for TensorBoard, which the extra [train] brings: of each update the rewards, how many episodes were
+        terminated and truncated, the terms of the loss, and how fast robots acted; None: nothing is written.
 
     Raises
     ------
     InputError
         An argument out of its range, actions without bounds, a checkpoint that exists without `resume`, is missing
-        with it, or is of another training; weights that are not finite after an update.
+        with it, or is of another training; a `log` without TensorBoard, or where no folder can be made; weights that
+        are not finite after an update.
     """
     refuse_other_kind("trained_policy: environment", environment, Environment, "an Environment")
     settings = _settings(environment, updates, actions, rate, discount, width)
-    path = ppo_checkpoint.path_of(checkpoint, truth(resume, "trained_policy: resume"))
+    path = ppo_checkpoint.file_of(checkpoint, truth(resume, "trained_policy: resume"))
     robots, learner = TorchRLRobotEnv(environment), _Learner.untrained(environment, settings)
     environment.reset()
     done = ppo_checkpoint.load(path, learner.parts, environment, settings) if path is not None and resume else 0
-    board = None if log is None else _board(log, done)
-    for k in range(done, updates):
-        began = perf_counter()
-        samples = _collected(robots, learner.policy, actions)
-        seconds = perf_counter() - began
-        for _ in range(EPOCHS):
-            learner.advantage(samples)
-            terms = _improve(learner.loss, learner.optimiser, samples.reshape(-1))
-        if board is not None:
-            _show(board, k, samples, terms, seconds)
-        learner.schedule.step()
-        learner.refuse_not_finite(k)
-        if k % 5 == 0 or k == updates - 1:
-            print(f"  update {k:3d}: mean reward of an action {samples['next', 'reward'].mean():.4f}", flush=True)
-        if path is not None:
-            ppo_checkpoint.save(path, learner.parts, environment, settings, k + 1)
-    if board is not None:
-        board.close()
+    with nullcontext() if log is None else _board(log, done) as board:
+        for k in range(done, updates):
+            began = perf_counter()
+            samples = _collected(robots, learner.policy, actions)
+            seconds = perf_counter() - began
+            for _ in range(EPOCHS):
+                learner.advantage(samples)
+                terms = _improve(learner.loss, learner.optimiser, samples.reshape(-1))
+            if board is not None:
+                _show(board, k, samples, terms, seconds)
+            learner.schedule.step()
+            learner.refuse_not_finite(k)
+            if k % 5 == 0 or k == updates - 1:
+                print(f"  update {k:3d}: mean reward of an action {samples['next', 'reward'].mean():.4f}", flush=True)
+            if path is not None:
+                ppo_checkpoint.save(path, learner.parts, environment, settings, k + 1)
     return learner.policy
 
 
@@ -253,13 +254,17 @@ def _improve(loss: ClipPPOLoss, optimiser: torch.optim.Optimizer, samples: Tenso
 
 def _board(folder: Path | str, done: int) -> SummaryWriter:
     """Return a writer for updates from `done` on; those that an earlier training wrote after that are not shown."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=done)
+    path = path_of(folder, "trained_policy: log", "folder")
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("trained_policy: log needs TensorBoard: pip install 'torchdismech[train]'") from error
+    with writing(path):
+        return SummaryWriter(str(path), purge_step=done)
 
 
 def _show(board: SummaryWriter, update: int, samples: TensorDict, terms: TensorDict, seconds: float) -> None:
-    """Write an update: rewards, failed or ended episodes, robots' actions a second, and the terms of the loss."""
+    """Write an update: rewards, episodes that ended, robots' actions a second, and the terms of the loss."""
     after = samples["next"]
     board.add_scalar("reward/of_an_action", float(after["reward"].mean()), update)
     board.add_scalar("episodes/terminated", int(after["terminated"].sum()), update)

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from torchdismech.environments import Environment, Episodes
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, path_of, refuse_other_kind
 from torchdismech.robot.state import tensor_fields
 from training.files import write
 
-__all__ = ["load", "path_of", "save"]
+__all__ = ["file_of", "load", "save"]
 
 # keys of a checkpoint beside those of `_Learner.parts`
 BESIDE_PARTS = ("settings", "done", "random", "seed", "episode", "state", "actions", "ended")
 
 
-def path_of(checkpoint: Path | str | None, resume: bool) -> Path | None:
+def file_of(checkpoint: Path | str | None, resume: bool) -> Path | None:
     """Return the path of the checkpoint, or None; refuse to overwrite a file, or to resume without one."""
-    path = None if checkpoint is None else Path(checkpoint)
+    path = None if checkpoint is None else path_of(checkpoint, "trained_policy: checkpoint")
     if resume and (path is None or not path.is_file()):
         raise InputError(f"trained_policy: resume: expected a checkpoint to go on from, got {path}")
     if not resume and path is not None and path.exists():

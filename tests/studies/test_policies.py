@@ -1,5 +1,7 @@
 """Policies by TorchRL's PPO: what they are, and that they learn to reach."""
 
+import sys
+
 import pytest
 import torch
 
@@ -80,6 +82,21 @@ def test_training_is_shown_by_tensorboard(tmp_path):
     assert [event.value for event in shown.Scalars("episodes/truncated")] == [2.0, 2.0, 2.0]
     trained(resume=True)
     assert len(EventAccumulator(str(tmp_path / "log")).Reload().Scalars("reward/of_an_action")) == 3
+
+
+def test_training_is_shown_and_kept_in_files_alone(tmp_path, monkeypatch):
+    """Refuse what is no path, a folder that cannot be made, and TensorBoard where it is not installed."""
+    (tmp_path / "file").touch()
+    for option, given, words in (
+        ("log", 5, "trained_policy: log: expected the path of a folder, got 5"),
+        ("log", tmp_path / "file" / "log", "log: cannot be written"),
+        ("checkpoint", 5, "trained_policy: checkpoint: expected the path of a file, got 5"),
+    ):
+        with pytest.raises(InputError, match=words):
+            trained_policy(environment(2), 1, 2, width=4, **{option: given})
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match="log needs TensorBoard: pip install"):
+        trained_policy(environment(2), 1, 2, width=4, log=tmp_path / "log")
 
 
 def test_episodes_go_on_over_updates(monkeypatch):

@@ -51,7 +51,7 @@ def fitted_system(
     InputError
         A folder without such weights, recordings that are not there, code that is not allowed.
     """
-    folder = path_of(folder, "fitted_system")
+    folder = path_of(folder, "fitted_system", "folder")
     return _fitted(folder, load(folder / "config.json", settings or []), weights, allow_code)[0]
 
 
@@ -63,7 +63,7 @@ def trained_system(
     Predictions start from the repaired ones, and are compared with the others. Units and order of nodes are repaired in
     both, as `data.rules` says; only the first have their gaps and spikes filled.
     """
-    folder = path_of(folder, "trained_system")
+    folder = path_of(folder, "trained_system", "folder")
     config = load(folder / "config.json", settings or [])
     if config.data.eval is None:
         raise InputError(
@@ -126,7 +126,7 @@ def evaluate(
     The errors are also written into the run's folder, in files named after the split and the stage: .json, .csv and
     .png (error over horizon), and in the event file.
     """
-    folder = path_of(folder, "evaluate")
+    folder = path_of(folder, "evaluate", "folder")
     config = load(folder / "config.json", settings or [])
     stages = [s.name for s in config.stages]
     if stage is not None and stage not in stages:
