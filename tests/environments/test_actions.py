@@ -168,7 +168,7 @@ def test_an_action_of_ones_own_needs_bounds_a_count_and_a_control_alone():
     [
         ({"count": 1.5}, r"Task.actions\[0\]: count: expected a whole number from 1 up, got 1.5"),
         ({"low": 1.0}, r"Task.actions\[0\]: expected low < high, got 1.0 and 1.0"),
-        ({"high": "far"}, r"Task.actions\[0\]: bound: expected a number, got 'far'"),
+        ({"high": "far"}, r"Task.actions\[0\]: high: expected a number, got 'far'"),
         ({"added": lambda self, control, *_: None}, r"Odd.added: expected the control .* changed, got NoneType"),
     ],
 )

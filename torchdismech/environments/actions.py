@@ -315,7 +315,7 @@ def refuse_no_numbers(where: str, action: Action) -> None:
                 "how many there are"
             )
     whole_number(action.count, f"{where}: count")
-    low, high = (real_number(bound, f"{where}: bound") for bound in (action.low, action.high))
+    low, high = (real_number(getattr(action, name), f"{where}: {name}") for name in ("low", "high"))
     if not low < high:
         raise InputError(f"{where}: expected low < high, got {low} and {high}")
 
