@@ -14,6 +14,7 @@ from tests.training.beams import DT, SCENE, tables
 from torchdismech import InputError, rollout, trainable, unroll
 from torchdismech.environments import Environment, Force, Task, node_positions
 from torchdismech.io.scene import load_scene
+from torchdismech.system.processes import Processes
 from training.config import Config
 from training.data import Recordings
 from training.fitting import fit
@@ -137,6 +138,29 @@ def test_one_table_is_fitted(folder, capsys):
     assert "no recording is held out" in said and "1 training recordings" in said
     with pytest.raises(ValidationError, match=r"beam\.csv has no splits: leave train and eval out"):
         Config.model_validate(tables(folder, data={**data, "train": "train"}))
+
+
+def test_more_processes_than_recordings_predict_them(folder):
+    """Share one recording between two processes: the one without any sums with the other, and has all results."""
+    config = Config.model_validate(tables(folder))
+    recordings = prepared_recordings(config, "train")[0].subset(1)
+    system, given = build(config, recordings), []
+
+    class First(Processes):
+        def summed(self, tensor):
+            given.append(tensor.clone())
+            return tensor
+
+    class Second(Processes):
+        def summed(self, tensor):
+            other = given.pop(0)
+            assert tensor.shape == other.shape and tensor.dtype == other.dtype
+            return tensor + other
+
+    predict_all(system, recordings, First(1, 2))  # process 1 of 2 has the recording, process 0 has none
+    found, alone = predict_all(system, recordings, Second(0, 2)), predict_all(system, recordings)
+    assert not given and torch.equal(found.positions, alone.positions) and bool(found.good.all())
+    assert found.nodes is not None and torch.equal(found.nodes, alone.nodes)
 
 
 def test_tables_of_unequal_length_are_fitted(folder):

@@ -50,23 +50,25 @@ def predict_all(
     ----------
     start : (K, S) fitted starts, where the system has some.
     """
-    own = processes.own(len(recordings))
-    steps, good = recordings.frames - system.given, torch.zeros(len(recordings), device=system.device)
-    shapes = {"positions": recordings.nodes}
-    found: dict[str, Tensor] = {}
+    own, steps = processes.own(len(recordings)), recordings.frames - system.given
+    good = torch.zeros(len(recordings), device=system.device)
+    positions, nodes = None, None
     if own.stop > own.start:
         window = whole_windows(system, recordings, own).replace(start=None if start is None else start[own])
         prediction = predicted(system, window)
-        found["positions"], good[own] = prediction.positions, prediction.good.to(good)
-        if prediction.nodes is not None:
-            shapes["nodes"], found["nodes"] = prediction.nodes.shape[2], prediction.nodes
-    everyones = {}
-    for name, count in shapes.items():
-        own_part = torch.zeros(len(recordings), steps, count, 3, dtype=recordings.positions.dtype, device=system.device)
-        if name in found:
-            own_part[own] = found[name]
-        everyones[name] = processes.summed(own_part).cpu()
-    return OpenLoop(everyones["positions"], processes.summed(good).cpu() > 0, everyones.get("nodes"))
+        positions, nodes, good[own] = prediction.positions, prediction.nodes, prediction.good.to(good)
+
+    def everyones(part: Tensor | None, count: int) -> Tensor:
+        whole = torch.zeros(len(recordings), steps, count, 3, dtype=recordings.positions.dtype, device=system.device)
+        if part is not None:
+            whole[own] = part
+        return processes.summed(whole).cpu()
+
+    # of more processes than recordings, some predict none: the one with the first recording tells how many nodes
+    told = nodes.shape[2] if nodes is not None and own.start == 0 else 0
+    count = int(processes.summed(torch.tensor(told, device=system.device)))
+    drawn = everyones(nodes, count) if count else None
+    return OpenLoop(everyones(positions, recordings.nodes), processes.summed(good).cpu() > 0, drawn)
 
 
 def errors_of(
