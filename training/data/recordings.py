@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torchdismech.errors import InputError
 __all__ = ["Recordings"]
 
 NOTHING = torch.empty(0, device="cpu")
+PER_RECORDING = ("positions", "valid", "inputs", "begins")  # tensors with a row for each recording
 LONGEST_NAME = 300
 MIN_FRAMES = 3  # two to start from, one to predict
 SHORTEST_DT, LONGEST_DT = 1e-7, 1e4  # [s]
@@ -199,25 +201,14 @@ class Recordings:
         except IndexError as error:
             raise InputError(f"subset: there are {len(self)} recordings, got {index}: {error}") from error
         names = tuple(self.names[k] for k in chosen.tolist())
-        return dataclasses.replace(
-            self,
-            positions=self.positions[chosen],
-            names=names,
-            valid=self.valid[chosen],
-            inputs=self.inputs[chosen],
-            begins=self.begins[chosen],
-        )
+        return dataclasses.replace(self, names=names, **{name: getattr(self, name)[chosen] for name in PER_RECORDING})
 
     def followed_by(self, others: Recordings) -> Recordings:
         """Return these recordings followed by others of the same robot, equally long and with the same inputs."""
-        return dataclasses.replace(
-            self,
-            positions=torch.cat([self.positions, others.positions]),
-            names=(*self.names, *others.names),
-            valid=torch.cat([self.valid, others.valid]),
-            inputs=torch.cat([self.inputs, others.inputs]),
-            begins=torch.cat([self.begins, others.begins]),
-        )
+        tensors: dict[str, Any] = {
+            name: torch.cat([getattr(self, name), getattr(others, name)]) for name in PER_RECORDING
+        }
+        return dataclasses.replace(self, names=(*self.names, *others.names), **tensors)
 
     def pieces(self, seconds: float) -> Recordings:
         """Return the recordings cut into equal pieces of so many seconds.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +44,13 @@ class Window:
 
     def to(self, device: torch.device) -> Window:
         """Return the windows on a device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("positions", "valid", "inputs", "time")}
-        history = {name: value.to(device) for name, value in self.history.items()}
-        return Window(**tensors, history=history, start=None if self.start is None else self.start.to(device))
+        return self.mapped(lambda tensor: tensor.to(device))
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> Window:
+        """Return the windows with each tensor replaced by that which a function makes of it."""
+        tensors = {name: function(getattr(self, name)) for name in ("positions", "valid", "inputs", "time")}
+        history = {name: function(value) for name, value in self.history.items()}
+        return Window(**tensors, history=history, start=None if self.start is None else function(self.start))
 
     def replace(self, **changes: Any) -> Window:
         """Return a copy with some fields changed."""

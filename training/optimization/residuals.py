@@ -237,13 +237,7 @@ def _perturbed(
 
 def _repeated(window: Window, times: int) -> Window:
     """Return a batch of windows repeated as a whole, (times B)."""
-
-    def again(x: Tensor) -> Tensor:
-        return x.repeat(times, *[1] * (x.dim() - 1))
-
-    tensors = {name: again(getattr(window, name)) for name in ("positions", "valid", "inputs", "time")}
-    history = {name: again(value) for name, value in window.history.items()}
-    return window.replace(**tensors, history=history, start=None if window.start is None else again(window.start))
+    return window.mapped(lambda tensor: tensor.repeat(times, *[1] * (tensor.dim() - 1)))
 
 
 def _parts(items: list, size: int) -> list[list]:
