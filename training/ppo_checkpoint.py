@@ -16,6 +16,7 @@ from torchdismech.environments import Environment, Episodes
 from torchdismech.errors import InputError, path_of, refuse_other_kind
 from torchdismech.robot.state import tensor_fields
 from training.files import write
+from training.optimization.resuming import random_state, take_random_state
 
 __all__ = ["file_of", "load", "save"]
 
@@ -44,9 +45,14 @@ def save(path: Path, parts: Mapping[str, Any], environment: Environment, setting
     settings : arguments and sizes of the training, which a resumed one has to share.
     """
     at, device = environment.current, environment.model.device
-    random = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
     content = {name: part.state_dict() for name, part in parts.items()}
-    content |= {"settings": settings, "done": done, "random": random, "seed": at.seed, "episode": at.episode}
+    content |= {
+        "settings": settings,
+        "done": done,
+        "random": random_state(device),
+        "seed": at.seed,
+        "episode": at.episode,
+    }
     content |= {"state": _tensors(at), "actions": at.actions, "ended": environment.ended}
     file = io.BytesIO()
     torch.save(content, file)
@@ -70,9 +76,7 @@ def load(path: Path, parts: Mapping[str, Any], environment: Environment, setting
         part.load_state_dict(content[name])
     device = environment.model.device
     environment.resume(_episodes(path, content, environment), content["ended"].to(device))
-    torch.set_rng_state(content["random"][0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(content["random"][1], device)
+    take_random_state(content["random"], device, path)
     return content["done"]
 
 
