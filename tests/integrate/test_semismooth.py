@@ -67,10 +67,10 @@ CASES = {
 def test_steps_are_those_of_the_search_that_finds_all_loads_of_an_iterate(case, monkeypatch):
     """Find the same motion and reports by both, within the tolerance of steps."""
     start = thrown(CASES[case](), 3)
-    found = course(CASES[case](), start, ImplicitEuler(3e-3), 30)
+    found = course(CASES[case](), start, ImplicitEuler(4e-3), 20)
     monkeypatch.setattr(attempts, "uses_active_sets", lambda *_: False)
-    expected = course(CASES[case](), start, ImplicitEuler(3e-3), 30)
-    assert sum(int(info.contact["active"].sum()) for _, info in found) > 50
+    expected = course(CASES[case](), start, ImplicitEuler(4e-3), 20)
+    assert sum(int(info.contact["active"].sum()) for _, info in found) > 30
     for (state, info), (other, other_info) in zip(found, expected, strict=True):
         assert bool(info.converged.all())
         # residuals of 1e-8 of the forces and gaps of 1e-6 m at most; found: 4e-9 m
@@ -80,15 +80,16 @@ def test_steps_are_those_of_the_search_that_finds_all_loads_of_an_iterate(case, 
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dt", [2e-3, 1e-2])
-def test_recorded_steps_have_the_bits_of_others(case, dt, monkeypatch, taken):
-    """Find the same states, iterations and reports by recordings, also where rounds leave some robots to Python."""
+@pytest.mark.parametrize(("dt", "rounds"), [(2e-3, attempts.SEMISMOOTH_STEPS), (1e-2, 3)])
+def test_recorded_steps_have_the_bits_of_others(case, dt, rounds, monkeypatch, taken):
+    """Find the same states, iterations and reports by recordings, also where few rounds leave some robots to Python."""
+    monkeypatch.setattr(attempts, "SEMISMOOTH_STEPS", rounds)
     found = []
     for before in (3, NEVER):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
         model = CASES[case]()
-        found.append(course(model, thrown(model, 5), ImplicitEuler(dt), 25))
-    assert sum(step is not None for step in taken) > 18
+        found.append(course(model, thrown(model, 4), ImplicitEuler(dt), 20 if dt < 5e-3 else 14))
+    assert sum(step is not None for step in taken) > 5
     for (state, info), (other, other_info) in zip(*found, strict=True):
         assert torch.equal(state.q, other.q) and torch.equal(state.velocity, other.velocity)
         assert torch.equal(info.iterations, other_info.iterations) and torch.equal(info.status, other_info.status)
@@ -102,18 +103,19 @@ def test_recorded_steps_beside_self_contact(monkeypatch, taken):
     for before in (3, NEVER):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
         model = rods(self_contact=Complementarity())
-        found.append(course(model, thrown(model, 3), ImplicitEuler(3e-3), 30))
-    assert sum(step is not None for step in taken) > 10
+        found.append(course(model, thrown(model, 3), ImplicitEuler(4e-3), 18))
+    assert sum(step is not None for step in taken) > 5
     for (state, info), (other, other_info) in zip(*found, strict=True):
-        assert float((state.q - other.q).abs().max()) < 1e-9  # rounding of 1e-16, in impacts of 30 steps
+        assert float((state.q - other.q).abs().max()) < 1e-9  # rounding of 1e-16, in impacts of 18 steps
         assert torch.equal(info.contact["active"], other_info.contact["active"])
 
 
 def test_some_robots_are_left_to_python(monkeypatch, taken):
-    """See that the case of 10 ms above has robots that rounds do not solve, beside others that they do."""
+    """See that in steps of 10 ms there are robots that three rounds do not solve, beside others that they do."""
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 3)
+    monkeypatch.setattr(attempts, "SEMISMOOTH_STEPS", 3)
     model = rods()
-    infos = [info for _, info in course(model, thrown(model, 16), ImplicitEuler(1e-2), 30)]
+    infos = [info for _, info in course(model, thrown(model, 8), ImplicitEuler(1e-2), 20)]
     assert all(bool(info.converged.all()) for info in infos)
     unsolved = [step.unsolved for step in taken if step is not None and step.unsolved is not None]
     assert unsolved and all(not bool(rows.all()) for rows in unsolved)
@@ -138,12 +140,11 @@ def test_gradients_of_recorded_steps_are_those_of_others(monkeypatch, taken):
 def test_rows_of_a_batch_are_robots_alone(taken):
     """Match robots alone in a batch, some of which fly while others slide."""
     model = rods()
-    start = thrown(model, 4)
-    together = course(model, start, ImplicitEuler(4e-3), 25)
+    start = thrown(model, 3)
+    together = course(model, start, ImplicitEuler(4e-3), 20)
     assert any(step is not None for step in taken)
-    for k in range(4):
-        model = rods()
-        alone = course(model, start.rows([k]), ImplicitEuler(4e-3), 25)
+    for k in (0, 2):
+        alone = course(rods(), start.rows([k]), ImplicitEuler(4e-3), 20)
         for (state, _), (own, _) in zip(together, alone, strict=True):
             assert float((state.q[k] - own.q[0]).abs().max()) < 1e-12  # the order of sums, in parts of a metre
 
@@ -156,14 +157,14 @@ def test_numbers_that_change_between_steps(monkeypatch, taken):
         model = rods()
         state, rules = thrown(model, 2), [ImplicitEuler(dt) for dt in (2e-3, 1e-3)]
         states = []
-        for k in range(40):
+        for k in range(24):
             model.forces[0].acceleration.data[..., 2] = -9.81 - k % 3
             model.obstacles[0].law.friction.coefficient.data.fill_(0.2 + 0.1 * (k % 4))
             state, info = rules[k % 2].step(model, state)
             assert bool(info.converged.all())
             states.append(state.q)
         found.append(states)
-    assert sum(step is not None for step in taken) > 30
+    assert sum(step is not None for step in taken) > 15
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 

@@ -19,10 +19,11 @@ __all__ = ["Attempt", "Search", "Start", "attempts_at_step"]
 # Iterations after which the next attempt is made. Whole steps: few where rubbing contacts go on to stick or slide as
 # before, and one more where a recording replays them, as it does where no parts may touch. Most primal-dual searches
 # take fewer than the limit, or several times as many. Stages of eased friction that are solved take fewer than 10, as a
-# rule.
+# rule. Semismooth steps take 2 to 4 rounds as a rule, 5 to 15 where rods slide on a ball; replayed rounds cost little
+# beside the search that comes next.
 WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS = 3, 2
 PRIMAL_DUAL_STEPS = 20
-SEMISMOOTH_STEPS = 8  # of 98 in 100 thrown rods whose step is solved by these at all, fewer
+SEMISMOOTH_STEPS = 20
 STEPS_OF_A_BRIEF_STAGE = 15
 
 

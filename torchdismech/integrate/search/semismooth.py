@@ -6,7 +6,7 @@ are closed next (a primal-dual active-set method; Hintermueller, Ito and Kunisch
 as many rounds as Newton's method without contact. A round asks nothing on the host and its shapes do not depend on
 what touches, so that recordings can hold it.
 
-Nothing ensures that it converges. It is the first attempt at a step; robots that it does not solve in a few rounds are
+Nothing ensures that it converges. It is the first attempt at a step; robots that it does not solve in some rounds are
 left to `constrained.py`, which finds all loads of an iterate and shortens its steps.
 """
 
