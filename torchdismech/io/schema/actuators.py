@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
-    PER_ROBOT,
     Edges,
     FileName,
     Nodes,
+    NonEmpty,
     NotNegative,
+    PerRobot,
     Positive,
     Table,
     TimeTableName,
@@ -25,27 +26,23 @@ __all__ = ["Chamber", "Tendon"]
 class Tendon(Table):
     """[[tendon]]: a tendon through points of the robot."""
 
-    nodes: Nodes | None = Field(default=None, description="node indices, from the motor on")
-    edges: Edges | None = Field(default=None, description="rod edge indices, from the motor on")
-    at: Annotated[float, Field(ge=0, le=1)] = Field(default=0.5, description="where along each edge, 0 to 1")
-    offset: Vector | None = Field(default=None, description="of all points from their nodes or edges [m]")
-    offsets: Annotated[list[Vector], Field(min_length=1)] | None = Field(
-        default=None, description="of each point from its node or edge [m]"
+    nodes: Nodes | None = Field(None, description="node indices, from the motor on")
+    edges: Edges | None = Field(None, description="rod edge indices, from the motor on")
+    at: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="where along each edge, 0 to 1")
+    offset: Vector | None = Field(None, description="of all points from their nodes or edges [m]")
+    offsets: NonEmpty[Vector] | None = Field(None, description="of each point from its node or edge [m]")
+    frame: Literal["world", "material"] = Field("world", description="axes of offset and offsets")
+    motor: Vector | None = Field(None, description="a point in space before the others [m]")
+    tension: PerRobot[NotNegative] | None = Field(None, description="tension at the motor [N]")
+    tension_file: TimeTableName | None = Field(None, description="name of a table: time, tension")
+    pull: PerRobot[float] | None = Field(None, description="length taken in by the motor [m]")
+    pull_file: TimeTableName | None = Field(None, description="name of a table: time, pull")
+    stiffness: PerRobot[Positive] | None = Field(None, description="EA of the tendon [N]")
+    pretension: PerRobot[NotNegative] | None = Field(
+        None, description="tension of the robot as built with nothing taken in [N]"
     )
-    frame: Literal["world", "material"] = Field(default="world", description="axes of offset and offsets")
-    motor: Vector | None = Field(default=None, description="a point in space before the others [m]")
-    tension: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="tension at the motor [N]")
-    tension_file: TimeTableName | None = Field(default=None, description="name of a table: time, tension")
-    pull: Annotated[float, PER_ROBOT] | None = Field(default=None, description="length taken in by the motor [m]")
-    pull_file: TimeTableName | None = Field(default=None, description="name of a table: time, pull")
-    stiffness: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="EA of the tendon [N]")
-    pretension: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="tension of the robot as built with nothing taken in [N]"
-    )
-    friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient at the points")
-    slip_velocity: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None, description="below it friction fades [m/s]"
-    )
+    friction: PerRobot[NotNegative] | None = Field(None, description="coefficient at the points")
+    slip_velocity: PerRobot[Positive] | None = Field(None, description="below it friction fades [m/s]")
 
     @model_validator(mode="after")
     def _complete(self) -> Tendon:
@@ -91,10 +88,10 @@ class Chamber(Table):
 
     nodes: Annotated[Nodes, Field(min_length=2)] = Field(description="node indices along the chamber")
     offset: Vector = Field(description="from the nodes to the middle of the chamber's sections [m]")
-    frame: Literal["world", "material"] = Field(default="world", description="axes of offset")
-    area: Annotated[Positive, PER_ROBOT] = Field(description="area of its sections [m^2]")
-    pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="pressure over that outside [Pa]")
-    pressure_file: TimeTableName | None = Field(default=None, description="name of a table: time, pressure")
+    frame: Literal["world", "material"] = Field("world", description="axes of offset")
+    area: PerRobot[Positive] = Field(description="area of its sections [m^2]")
+    pressure: PerRobot[float] | None = Field(None, description="pressure over that outside [Pa]")
+    pressure_file: TimeTableName | None = Field(None, description="name of a table: time, pressure")
 
     @model_validator(mode="after")
     def _one_pressure(self) -> Chamber:

@@ -6,7 +6,7 @@ import math
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -28,11 +28,15 @@ __all__ = [
     "Key",
     "Name",
     "Nodes",
+    "NonEmpty",
     "NotNegative",
+    "Pair",
+    "PerRobot",
     "Positive",
     "Stop",
     "Table",
     "TimeTableName",
+    "Triple",
     "Vector",
     "exactly_one",
     "is_marked",
@@ -52,13 +56,18 @@ MAX_COUNT = 2**31 - 1  # of anything that is counted
 Key = tuple[str | int, ...]  # of a value in a scene, such as ("rod", 0, "youngs")
 FileName = Annotated[str, Field(min_length=1, max_length=1000), NAMES_FILE]
 TimeTableName = Annotated[FileName, NAMES_TIME_TABLE]
+T = TypeVar("T")
+PerRobot = Annotated[T, PER_ROBOT]
+NonEmpty = Annotated[list[T], Field(min_length=1)]
+Pair = Annotated[list[T], Field(min_length=2, max_length=2)]
+Triple = Annotated[list[T], Field(min_length=3, max_length=3)]
 Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Nodes = Annotated[list[Index], Field(min_length=1), OF_NODES]
-Edges = Annotated[list[Index], Field(min_length=1), OF_EDGES]
+Nodes = Annotated[NonEmpty[Index], OF_NODES]
+Edges = Annotated[NonEmpty[Index], OF_EDGES]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Stop = Annotated[float, Field(gt=0, allow_inf_nan=True)]
-Vector = Annotated[list[float], Field(min_length=3, max_length=3)]
+Vector = Triple[float]
 
 
 def _nonzero(direction: list[float]) -> list[float]:

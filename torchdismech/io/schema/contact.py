@@ -8,7 +8,6 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from torchdismech.contact.response import RELEASE
 from torchdismech.io.schema.base import (
-    PER_ROBOT,
     Direction,
     FileName,
     Index,
@@ -16,9 +15,12 @@ from torchdismech.io.schema.base import (
     Name,
     Nodes,
     NotNegative,
+    Pair,
+    PerRobot,
     Positive,
     Table,
     TimeTableName,
+    Triple,
     Vector,
 )
 
@@ -48,28 +50,26 @@ class Law(Table):
     """How two surfaces push each other apart and rub."""
 
     response: Literal["penalty", "barrier", "complementarity"] = Field(
-        default="penalty", description="what keeps surfaces apart"
+        "penalty", description="what keeps surfaces apart"
     )
-    stiffness: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None,
+    stiffness: PerRobot[Positive] | None = Field(
+        None,
         validate_default=True,
         description="of each contact [N/m]: its load, such as a node's weight, over twice the overlap it may have",
     )
     method: Literal["interior_point", "fischer_burmeister", "gauss_seidel"] | None = Field(
-        default=None, description='how complementarity finds loads, by default "interior_point"'
+        None, description='how complementarity finds loads, by default "interior_point"'
     )
-    friction: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="coefficient of friction")
-    slip_velocity: Annotated[Positive, PER_ROBOT] = Field(
-        default=1e-3, description="at which friction has its full size [m/s]"
+    friction: PerRobot[NotNegative] | None = Field(None, description="coefficient of friction")
+    slip_velocity: PerRobot[Positive] = Field(1e-3, description="at which friction has its full size [m/s]")
+    static_friction: PerRobot[NotNegative] | None = Field(
+        None, description="coefficient of friction at rest, by default the same"
     )
-    static_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="coefficient of friction at rest, by default the same"
+    release: PerRobot[Annotated[float, Field(gt=1)]] = Field(
+        RELEASE, description="in slip velocities, from where on friction at rest is that of sliding"
     )
-    release: Annotated[float, Field(gt=1), PER_ROBOT] = Field(
-        default=RELEASE, description="in slip velocities, from where on friction at rest is that of sliding"
-    )
-    tolerance: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None,
+    tolerance: PerRobot[Positive] | None = Field(
+        None,
         description="gap at which contact begins [m], by default half the smallest contact radius; with "
         "penalty at most five times the overlap, else surfaces float; with "
         "complementarity how far surfaces may overlap, by default 1e-8",
@@ -110,56 +110,54 @@ class Law(Table):
 class LawOfObstacles(Law):
     """A contact law of the robot with an obstacle: besides `Law`, friction along rods, and rods that roll."""
 
-    forward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None,
+    forward_friction: PerRobot[NotNegative] | None = Field(
+        None,
         description="coefficient of friction of rods that slide ahead along themselves, by default that back",
     )
-    backward_friction: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="and of rods that slide back along themselves, by default that ahead"
+    backward_friction: PerRobot[NotNegative] | None = Field(
+        None, description="and of rods that slide back along themselves, by default that ahead"
     )
     rolling: bool = Field(
-        default=False, description="whether friction feels how fast rods spin about themselves, and turns them"
+        False, description="whether friction feels how fast rods spin about themselves, and turns them"
     )
 
 
 class Floor(LawOfObstacles):
     """[floor]: all below a height."""
 
-    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
-    height: Annotated[float, PER_ROBOT] = Field(default=0.0, description="z of the floor [m]")
+    nodes: Nodes | None = Field(None, description="indices of the nodes that touch it, by default all")
+    height: PerRobot[float] = Field(0.0, description="z of the floor [m]")
 
 
 class SelfContact(Law):
     """[self_contact]: the robot's parts touch each other."""
 
-    ring: Index | None = Field(default=None, description="parts so many edges apart, or less, never touch")
+    ring: Index | None = Field(None, description="parts so many edges apart, or less, never touch")
     rounding: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
+        0.02, description="radius, over their reach, by which edges are rounded where they are nearly parallel"
     )
     centre_line: Literal["straight", "smooth"] = Field(
-        default="straight", description="what rods that cross touch as: chains of straight edges, or smooth lines"
+        "straight", description="what rods that cross touch as: chains of straight edges, or smooth lines"
     )
     themselves: bool = Field(
-        default=True, description="true or false: what hangs together, and has one name, touches itself, too"
+        True, description="true or false: what hangs together, and has one name, touches itself, too"
     )
 
 
 class PartContact(SelfContact):
     """[[contact]]: named parts of the robot touch each other."""
 
-    between: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
-        description="the names of two parts that touch each other, or twice the same"
-    )
-    name: Name | None = Field(default=None, description='what reports call it, by default both names with "-" between')
+    between: Pair[str] = Field(description="the names of two parts that touch each other, or twice the same")
+    name: Name | None = Field(None, description='what reports call it, by default both names with "-" between')
 
 
 class Obstacle(LawOfObstacles):
     """[[obstacle]]: a rigid thing; how it moves."""
 
-    name: Name | None = Field(default=None, description="what reports call it")
-    nodes: Nodes | None = Field(default=None, description="indices of the nodes that touch it, by default all")
-    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    path: TimeTableName | None = Field(default=None, description="name of a table: time, displacement x y z")
+    name: Name | None = Field(None, description="what reports call it")
+    nodes: Nodes | None = Field(None, description="indices of the nodes that touch it, by default all")
+    velocity: PerRobot[Vector] | None = Field(None, description="velocity [x, y, z] in m/s")
+    path: TimeTableName | None = Field(None, description="name of a table: time, displacement x y z")
 
     @property
     def at_rest(self) -> bool:
@@ -177,15 +175,15 @@ class Plane(Obstacle):
     """All on the far side of a plane."""
 
     shape: Literal["plane"]
-    point: Annotated[Vector, PER_ROBOT] = Field(description="a point of the plane [x, y, z] in m")
-    normal: Annotated[Direction, PER_ROBOT] = Field(description="direction [x, y, z] to the side of the robot")
+    point: PerRobot[Vector] = Field(description="a point of the plane [x, y, z] in m")
+    normal: PerRobot[Direction] = Field(description="direction [x, y, z] to the side of the robot")
 
 
 class Bounded(Obstacle):
     """A rigid thing that may get between two nodes."""
 
     spacing: Positive | None = Field(
-        default=None,
+        None,
         description="points that touch it are no farther apart, along edges and across triangles [m]; by default "
         "nodes alone touch",
     )
@@ -195,20 +193,18 @@ class Ball(Bounded):
     """A ball."""
 
     shape: Literal["sphere"]
-    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
-    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+    center: PerRobot[Vector] = Field(description="center [x, y, z] in m")
+    radius: PerRobot[Positive] = Field(description="radius [m]")
 
 
 class Block(Bounded):
     """A box, turned about its center."""
 
     shape: Literal["box"]
-    center: Annotated[Vector, PER_ROBOT] = Field(description="center [x, y, z] in m")
-    size: Annotated[list[Positive], Field(min_length=3, max_length=3), PER_ROBOT] = Field(
-        description="lengths of the sides [x, y, z] in m"
-    )
-    rotation: Annotated[Vector, PER_ROBOT] = Field(
-        default=[0.0, 0.0, 0.0], description="rotation vector [x, y, z]: axis times angle in rad"
+    center: PerRobot[Vector] = Field(description="center [x, y, z] in m")
+    size: PerRobot[Triple[Positive]] = Field(description="lengths of the sides [x, y, z] in m")
+    rotation: PerRobot[Vector] = Field(
+        [0.0, 0.0, 0.0], description="rotation vector [x, y, z]: axis times angle in rad"
     )
 
 
@@ -216,9 +212,9 @@ class Capsule(Bounded):
     """All within a radius of a segment."""
 
     shape: Literal["capsule"]
-    start: Annotated[Vector, PER_ROBOT] = Field(description="one end of its axis [x, y, z] in m")
-    end: Annotated[Vector, PER_ROBOT] = Field(description="the other end of its axis [x, y, z] in m")
-    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+    start: PerRobot[Vector] = Field(description="one end of its axis [x, y, z] in m")
+    end: PerRobot[Vector] = Field(description="the other end of its axis [x, y, z] in m")
+    radius: PerRobot[Positive] = Field(description="radius [m]")
 
 
 class Cylinder(Capsule):
@@ -240,13 +236,13 @@ ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Fiel
 class Contacts(Table):
     """The tables of a scene about contact, a part of `Document`."""
 
-    floor: Floor | None = Field(default=None, description="table [floor]")
+    floor: Floor | None = Field(None, description="table [floor]")
     obstacle: list[ObstacleTable] = Field(
-        default=[],
+        [],
         description='tables [[obstacle]], each with shape = "plane", "sphere", "box", "capsule", "cylinder" or "mesh"',
     )
-    contact: list[PartContact] = Field(default=[], description="tables [[contact]] of named parts")
-    self_contact: SelfContact | None = Field(default=None, description="table [self_contact]")
+    contact: list[PartContact] = Field([], description="tables [[contact]] of named parts")
+    self_contact: SelfContact | None = Field(None, description="table [self_contact]")
 
     @property
     def contacts(self) -> dict[Key, Law]:

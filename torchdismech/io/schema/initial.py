@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from torchdismech.io.schema.base import MAX_COUNT, PER_ROBOT, FileName, Index, Nodes, Table, Vector
+from torchdismech.io.schema.base import MAX_COUNT, FileName, Index, Nodes, PerRobot, Table, Vector
 
 __all__ = ["Initial"]
 
@@ -16,23 +16,21 @@ MOTIONS = ("velocity", "angular_velocity", "velocity_file")
 class Initial(Table):
     """[initial]: where the robots begin, and how they move there; without a key as built, at rest."""
 
-    positions_file: FileName | None = Field(default=None, description="name of a table: x, y, z of each node [m]")
-    trajectory: FileName | None = Field(
-        default=None, description="name of a trajectory file: a run begins in its frame"
-    )
+    positions_file: FileName | None = Field(None, description="name of a table: x, y, z of each node [m]")
+    trajectory: FileName | None = Field(None, description="name of a trajectory file: a run begins in its frame")
     frame: Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)] = Field(
-        default=-1, description="which frame of the trajectory, from 0; from -1 back the last ones"
+        -1, description="which frame of the trajectory, from 0; from -1 back the last ones"
     )
-    robot: Index | None = Field(default=None, description="which robot of the trajectory; by default each its own")
-    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    angular_velocity: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="angular velocity [x, y, z] in rad/s about the center"
+    robot: Index | None = Field(None, description="which robot of the trajectory; by default each its own")
+    velocity: PerRobot[Vector] | None = Field(None, description="velocity [x, y, z] in m/s")
+    angular_velocity: PerRobot[Vector] | None = Field(
+        None, description="angular velocity [x, y, z] in rad/s about the center"
     )
-    center: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="about which it turns [x, y, z] in m, by default the middle of mass"
+    center: PerRobot[Vector] | None = Field(
+        None, description="about which it turns [x, y, z] in m, by default the middle of mass"
     )
-    nodes: Nodes | None = Field(default=None, description="indices of the nodes that move so, by default all")
-    velocity_file: FileName | None = Field(default=None, description="name of a table: velocity x, y, z of each node")
+    nodes: Nodes | None = Field(None, description="indices of the nodes that move so, by default all")
+    velocity_file: FileName | None = Field(None, description="name of a table: velocity x, y, z of each node")
 
     @model_validator(mode="after")
     def _consistent(self) -> Initial:

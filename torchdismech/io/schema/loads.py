@@ -9,10 +9,12 @@ from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     OF_NODES,
-    PER_ROBOT,
     Edges,
     Index,
     Nodes,
+    NonEmpty,
+    Pair,
+    PerRobot,
     Stop,
     Table,
     Vector,
@@ -22,14 +24,14 @@ from torchdismech.io.schema.base import (
 
 __all__ = ["LineLoad", "Moment", "PointForce"]
 
-Sides = Annotated[list[Annotated[list[Index], Field(min_length=2, max_length=2)]], Field(min_length=1), OF_NODES]
+Sides = Annotated[NonEmpty[Pair[Index]], OF_NODES]
 
 
 class Load(Table):
     """A load that acts from a start to a stop."""
 
-    start: float = Field(default=-math.inf, description="time [s]; without it the load acts from the beginning")
-    stop: Stop = Field(default=math.inf, description="time [s], or inf")
+    start: float = Field(-math.inf, description="time [s]; without it the load acts from the beginning")
+    stop: Stop = Field(math.inf, description="time [s], or inf")
 
     @model_validator(mode="after")
     def _ordered(self) -> Load:
@@ -41,15 +43,15 @@ class PointForce(Load):
     """[[point_force]]: a constant force on nodes."""
 
     nodes: Nodes = Field(description="node indices")
-    force: Annotated[Vector, PER_ROBOT] = Field(description="force on each node [x, y, z] in N")
+    force: PerRobot[Vector] = Field(description="force on each node [x, y, z] in N")
 
 
 class LineLoad(Load):
     """[[line_load]]: a constant force along lines, spread evenly over their rest length."""
 
-    edges: Edges | None = Field(default=None, description="rod edge indices")
-    sides: Sides | None = Field(default=None, description="pairs of node indices, such as sides of triangles")
-    load: Annotated[Vector, PER_ROBOT] = Field(description="force for each length [x, y, z] in N/m")
+    edges: Edges | None = Field(None, description="rod edge indices")
+    sides: Sides | None = Field(None, description="pairs of node indices, such as sides of triangles")
+    load: PerRobot[Vector] = Field(description="force for each length [x, y, z] in N/m")
 
     @model_validator(mode="after")
     def _somewhere(self) -> LineLoad:
@@ -60,11 +62,11 @@ class LineLoad(Load):
 class Moment(Load):
     """[[moment]]: a constant moment on rods."""
 
-    nodes: Nodes | None = Field(default=None, description="node indices; the edges at each share the moment")
-    edges: Edges | None = Field(default=None, description="rod edge indices")
-    moment: Annotated[Vector, PER_ROBOT] = Field(description="moment on each of them [N m]")
+    nodes: Nodes | None = Field(None, description="node indices; the edges at each share the moment")
+    edges: Edges | None = Field(None, description="rod edge indices")
+    moment: PerRobot[Vector] = Field(description="moment on each of them [N m]")
     frame: Literal["world", "material"] = Field(
-        default="world", description="axes: x, y, z, or m1, m2 and the tangent of the section, which it follows"
+        "world", description="axes: x, y, z, or m1, m2 and the tangent of the section, which it follows"
     )
 
     @model_validator(mode="after")

@@ -9,16 +9,19 @@ from pydantic import Field, model_validator
 
 from torchdismech.io.schema.base import (
     OF_NODES,
-    PER_ROBOT,
     Edges,
     FileName,
     FilledTable,
     Index,
     Name,
     Nodes,
+    NonEmpty,
     NotNegative,
+    Pair,
+    PerRobot,
     Positive,
     Table,
+    Triple,
     Vector,
     exactly_one,
     numbers_of_the_law,
@@ -44,30 +47,26 @@ __all__ = [
 class Robot(Table):
     """[robot]: where the geometry comes from."""
 
-    file: FileName | None = Field(default=None, description="name of a DiSMech text file or of a mesh")
-    nodes: list[Vector] | None = Field(default=None, min_length=2, description="list of positions [x, y, z] in m")
-    rod_edges: list[Annotated[list[Index], Field(min_length=2, max_length=2)]] | None = Field(
-        default=None, min_length=1, description="list of pairs of node indices, from 0"
-    )
-    triangles: list[Annotated[list[Index], Field(min_length=3, max_length=3)]] | None = Field(
-        default=None, min_length=1, description="list of triples of node indices, from 0"
-    )
+    file: FileName | None = Field(None, description="name of a DiSMech text file or of a mesh")
+    nodes: list[Vector] | None = Field(None, min_length=2, description="list of positions [x, y, z] in m")
+    rod_edges: NonEmpty[Pair[Index]] | None = Field(None, description="list of pairs of node indices, from 0")
+    triangles: NonEmpty[Triple[Index]] | None = Field(None, description="list of triples of node indices, from 0")
     scale: float = Field(
-        default=1.0, gt=0, le=1e6, description="what one unit of the file or of nodes is in m: 1e-3 for millimetres"
+        1.0, gt=0, le=1e6, description="what one unit of the file or of nodes is in m: 1e-3 for millimetres"
     )
-    planar: bool = Field(default=False, description="true or false: keep to the x-z plane")
+    planar: bool = Field(False, description="true or false: keep to the x-z plane")
     joints: Literal["stiff", "pinned"] = Field(
-        default="stiff", description="whether rods resist bending where they branch or meet a shell"
+        "stiff", description="whether rods resist bending where they branch or meet a shell"
     )
     curvature: Literal["half-way", "averaged"] = Field(
-        default="half-way", description="in which material frame the curvature of rods is measured"
+        "half-way", description="in which material frame the curvature of rods is measured"
     )
 
     mass: Literal["lumped", "consistent"] = Field(
-        default="lumped", description="at the nodes, or consistent with motion that is linear along edges"
+        "lumped", description="at the nodes, or consistent with motion that is linear along edges"
     )
     clamp_rule: Literal["trapezoidal", "gregory"] = Field(
-        default="trapezoidal",
+        "trapezoidal",
         description="how the energy of rods is added up at clamps with a direction: errors of second or third order",
     )
 
@@ -98,34 +97,32 @@ class Circle(Table):
     """A round section."""
 
     shape: Literal["circle"]
-    radius: Annotated[Positive, PER_ROBOT] = Field(description="radius [m]")
+    radius: PerRobot[Positive] = Field(description="radius [m]")
 
 
 class Rectangle(Table):
     """A rectangular section."""
 
     shape: Literal["rectangle"]
-    width: Annotated[Positive, PER_ROBOT] = Field(description="width along d2 [m]")
-    height: Annotated[Positive, PER_ROBOT] = Field(description="height along d1 [m]")
+    width: PerRobot[Positive] = Field(description="width along d2 [m]")
+    height: PerRobot[Positive] = Field(description="height along d1 [m]")
 
 
 class Stiffness(Table):
     """Stiffnesses in place of what section and material give."""
 
-    EA: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="stretching stiffness [N]")
-    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
-    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
-    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+    EA: PerRobot[Positive] | None = Field(None, description="stretching stiffness [N]")
+    EI1: PerRobot[Positive] | None = Field(None, description="first bending stiffness [N m^2]")
+    EI2: PerRobot[Positive] | None = Field(None, description="second bending stiffness [N m^2]")
+    GJ: PerRobot[Positive] | None = Field(None, description="twisting stiffness [N m^2]")
 
 
 class Magnetisable(Table):
     """The keys of [[rod]] and [[shell]] tables for the magnetisation of their elements."""
 
-    magnetisation: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="remanence [x, y, z] of the robot as built in A/m"
-    )
+    magnetisation: PerRobot[Vector] | None = Field(None, description="remanence [x, y, z] of the robot as built in A/m")
     magnetisation_file: FileName | None = Field(
-        default=None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
+        None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
     )
 
     @model_validator(mode="after")
@@ -143,18 +140,16 @@ class Magnetisable(Table):
 class Part(Magnetisable):
     """What [[rod]] and [[shell]] tables have in common."""
 
-    name: Name | None = Field(default=None, description="what [[contact]] calls it; several tables may have the same")
-    youngs: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="Young's modulus [Pa]")
-    poisson: Annotated[float, PER_ROBOT, Field(gt=-1, le=0.5)] = Field(default=0.5, description="Poisson's ratio")
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density [kg/m^3]")
-    relaxation_time: Annotated[NotNegative, PER_ROBOT] = Field(
-        default=0.0, description="of the material, which damps its deformation [s]"
-    )
+    name: Name | None = Field(None, description="what [[contact]] calls it; several tables may have the same")
+    youngs: PerRobot[Positive] | None = Field(None, description="Young's modulus [Pa]")
+    poisson: PerRobot[Annotated[float, Field(gt=-1, le=0.5)]] = Field(0.5, description="Poisson's ratio")
+    density: PerRobot[Positive] = Field(description="density [kg/m^3]")
+    relaxation_time: PerRobot[NotNegative] = Field(0.0, description="of the material, which damps its deformation [s]")
     nodes: Nodes | None = Field(
-        default=None, description="node indices: the table is for the edges, or triangles, between them"
+        None, description="node indices: the table is for the edges, or triangles, between them"
     )
     box: Box | None = Field(
-        default=None, description="{min = [..], max = [..]}: the table is for the edges, or triangles, inside"
+        None, description="{min = [..], max = [..]}: the table is for the edges, or triangles, inside"
     )
 
     @model_validator(mode="after")
@@ -170,12 +165,12 @@ class Rod(Part):
     section: Annotated[Circle | Rectangle, Field(discriminator="shape")] = Field(
         description='{shape = "circle", radius = ..} or {shape = "rectangle", width = .., height = ..}'
     )
-    stiffness: Stiffness = Field(default=Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
-    natural: Literal["initial", "straight"] = Field(default="initial", description="natural shape")
+    stiffness: Stiffness = Field(Stiffness(), description="{EA = .., EI1 = .., EI2 = .., GJ = ..}, any subset")
+    natural: Literal["initial", "straight"] = Field("initial", description="natural shape")
     directors_file: FileName | None = Field(
-        default=None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
+        None, description="name of a table: a row x, y, z for each edge of the table, its director d1"
     )
-    contact_radius: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="radius that touches [m]")
+    contact_radius: PerRobot[Positive] | None = Field(None, description="radius that touches [m]")
 
     @model_validator(mode="after")
     def _poisson_acts(self) -> Rod:
@@ -199,16 +194,16 @@ class Rod(Part):
 class SpringStiffness(FilledTable):
     """Stiffnesses of bending and twisting in place of what the edges give."""
 
-    EI1: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="first bending stiffness [N m^2]")
-    EI2: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="second bending stiffness [N m^2]")
-    GJ: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="twisting stiffness [N m^2]")
+    EI1: PerRobot[Positive] | None = Field(None, description="first bending stiffness [N m^2]")
+    EI2: PerRobot[Positive] | None = Field(None, description="second bending stiffness [N m^2]")
+    GJ: PerRobot[Positive] | None = Field(None, description="twisting stiffness [N m^2]")
 
 
 class Spring(Table):
     """[[spring]]: stiffnesses of single bend-twist springs."""
 
-    nodes: Annotated[list[Annotated[list[Index], Field(min_length=3, max_length=3)]], Field(min_length=1), OF_NODES] = (
-        Field(description="triples of node indices: before each spring, at it, after it")
+    nodes: Annotated[NonEmpty[Triple[Index]], OF_NODES] = Field(
+        description="triples of node indices: before each spring, at it, after it"
     )
     stiffness: SpringStiffness = Field(description="{EI1 = .., EI2 = .., GJ = ..}, any subset")
 
@@ -216,20 +211,20 @@ class Spring(Table):
 class ShellStiffness(Table):
     """Stiffnesses in place of what thickness and material give."""
 
-    membrane: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of an edge per length [N/m]")
-    bending: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of a hinge or a plate [N m]")
+    membrane: PerRobot[Positive] | None = Field(None, description="of an edge per length [N/m]")
+    bending: PerRobot[Positive] | None = Field(None, description="of a hinge or a plate [N m]")
 
 
 class Shell(Part):
     """[shell] or [[shell]]: thickness and material of triangles."""
 
-    thickness: Annotated[Positive, PER_ROBOT] = Field(description="thickness [m]")
-    bending: Literal["hinge", "midedge"] = Field(default="midedge", description="bending model")
+    thickness: PerRobot[Positive] = Field(description="thickness [m]")
+    bending: Literal["hinge", "midedge"] = Field("midedge", description="bending model")
     membrane: Literal["springs", "continuum"] | None = Field(
-        default=None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
+        None, description='how triangles stretch; without, "continuum" with "midedge", "springs" with "hinge"'
     )
-    natural: Literal["initial", "flat"] = Field(default="initial", description="natural shape")
-    stiffness: ShellStiffness = Field(default=ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
+    natural: Literal["initial", "flat"] = Field("initial", description="natural shape")
+    stiffness: ShellStiffness = Field(ShellStiffness(), description="{membrane = .., bending = ..}, any subset")
 
     def problem_of_moduli(self, stretched_otherwise: bool) -> str | None:
         """Return what is wrong with youngs and stiffness: a missing key, or one without effect; None if nothing is.
@@ -269,15 +264,9 @@ class Membrane(Table):
     """[membrane]: how all shells stretch, in place of Hooke's law; of an incompressible continuum."""
 
     law: Literal["neo_hookean", "mooney_rivlin"] = Field(description="the material")
-    shear: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None, description="shear modulus times thickness [N/m], of neo_hookean"
-    )
-    c1: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="first modulus times thickness [N/m], of mooney_rivlin"
-    )
-    c2: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="second modulus times thickness [N/m], of mooney_rivlin"
-    )
+    shear: PerRobot[Positive] | None = Field(None, description="shear modulus times thickness [N/m], of neo_hookean")
+    c1: PerRobot[NotNegative] | None = Field(None, description="first modulus times thickness [N/m], of mooney_rivlin")
+    c2: PerRobot[NotNegative] | None = Field(None, description="second modulus times thickness [N/m], of mooney_rivlin")
 
     @model_validator(mode="after")
     def _numbers_of_the_law(self) -> Membrane:
@@ -288,14 +277,14 @@ class Membrane(Table):
 class Dissipation(FilledTable):
     """[dissipation]: what resists the rates of strains of all rods and shells, beside relaxation_time."""
 
-    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of stretching rods [N s]")
-    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their first bending [N m^2 s]")
-    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of their second bending [N m^2 s]")
-    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of twisting them [N m^2 s]")
-    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="of shells' edges, per length, where they are springs [N s/m]"
+    EA: PerRobot[NotNegative] | None = Field(None, description="of stretching rods [N s]")
+    EI1: PerRobot[NotNegative] | None = Field(None, description="of their first bending [N m^2 s]")
+    EI2: PerRobot[NotNegative] | None = Field(None, description="of their second bending [N m^2 s]")
+    GJ: PerRobot[NotNegative] | None = Field(None, description="of twisting them [N m^2 s]")
+    membrane: PerRobot[NotNegative] | None = Field(
+        None, description="of shells' edges, per length, where they are springs [N s/m]"
     )
-    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m s]")
+    bending: PerRobot[NotNegative] | None = Field(None, description="of shells' hinges [N m s]")
 
 
 class Inelastic(Table):
@@ -304,20 +293,20 @@ class Inelastic(Table):
     law: Literal["dahl", "plastic", "maxwell"] = Field(
         description='"dahl" for hysteresis, "plastic" for what stays bent, "maxwell" for relaxation'
     )
-    name: str | None = Field(default=None, description="what reports and constants call it, by default as the law")
-    EA: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="stiffness in stretching rods [N]")
-    EI1: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their first bending [N m^2]")
-    EI2: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in their second bending [N m^2]")
-    GJ: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="in twisting them [N m^2]")
-    membrane: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="of shells' edges, per length, where they are springs [N/m]"
+    name: str | None = Field(None, description="what reports and constants call it, by default as the law")
+    EA: PerRobot[NotNegative] | None = Field(None, description="stiffness in stretching rods [N]")
+    EI1: PerRobot[NotNegative] | None = Field(None, description="in their first bending [N m^2]")
+    EI2: PerRobot[NotNegative] | None = Field(None, description="in their second bending [N m^2]")
+    GJ: PerRobot[NotNegative] | None = Field(None, description="in twisting them [N m^2]")
+    membrane: PerRobot[NotNegative] | None = Field(
+        None, description="of shells' edges, per length, where they are springs [N/m]"
     )
-    bending: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="of shells' hinges [N m]")
-    limit: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None,
+    bending: PerRobot[NotNegative] | None = Field(None, description="of shells' hinges [N m]")
+    limit: PerRobot[Positive] | None = Field(
+        None,
         description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]",
     )
-    relaxation_time: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="of maxwell [s]")
+    relaxation_time: PerRobot[Positive] | None = Field(None, description="of maxwell [s]")
 
     @model_validator(mode="after")
     def _numbers_of_the_law(self) -> Inelastic:
@@ -329,35 +318,33 @@ class Mass(Table):
     """[[mass]]: extra point masses."""
 
     nodes: Nodes = Field(description="node indices")
-    add: Annotated[Positive, PER_ROBOT] = Field(description="mass on each node [kg]")
+    add: PerRobot[Positive] = Field(description="mass on each node [kg]")
 
 
 class Inertia(Table):
     """[[inertia]]: what is hard to turn, fixed to edges of rods."""
 
     edges: Edges = Field(description="indices of rod edges")
-    across: Annotated[Positive, PER_ROBOT] = Field(description="about axes across each edge [kg m^2]")
-    along: Annotated[Positive, PER_ROBOT] | None = Field(
-        default=None, description="about each edge [kg m^2], by default none"
-    )
+    across: PerRobot[Positive] = Field(description="about axes across each edge [kg m^2]")
+    along: PerRobot[Positive] | None = Field(None, description="about each edge [kg m^2], by default none")
 
 
 class Clamp(Table):
     """[[clamp]]: fixed dofs."""
 
-    nodes: Nodes | None = Field(default=None, description="node indices")
-    box: Box | None = Field(default=None, description="{min = [..], max = [..]}")
-    axes: str | None = Field(default=None, description='subset of "xyz", by default all')
-    twist: bool = Field(default=True, description="true or false: also fix the twist of edges between the nodes")
+    nodes: Nodes | None = Field(None, description="node indices")
+    box: Box | None = Field(None, description="{min = [..], max = [..]}")
+    axes: str | None = Field(None, description='subset of "xyz", by default all')
+    twist: bool = Field(True, description="true or false: also fix the twist of edges between the nodes")
     direction: Literal["rest"] | Vector | None = Field(
-        default=None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
+        None, description='"rest" or [x, y, z]: hold rods at the nodes in this direction'
     )
 
-    along: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="[x, y, z] of the line that nodes slide along, not with axes"
+    along: PerRobot[Vector] | None = Field(
+        None, description="[x, y, z] of the line that nodes slide along, not with axes"
     )
-    normal: Annotated[Vector, PER_ROBOT] | None = Field(
-        default=None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
+    normal: PerRobot[Vector] | None = Field(
+        None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
     )
 
     @model_validator(mode="after")

@@ -15,13 +15,15 @@ from torchdismech.io.schema.actuators import Chamber, Tendon
 from torchdismech.io.schema.base import (
     MAX_COUNT,
     NAMES_FUNCTION,
-    PER_ROBOT,
     Direction,
     Edges,
     FilledTable,
     FunctionName,
     Nodes,
+    NonEmpty,
     NotNegative,
+    Pair,
+    PerRobot,
     Positive,
     Stop,
     Table,
@@ -64,20 +66,20 @@ class Rotation(Table):
 
     axis: Direction = Field(description="direction [x, y, z]")
     center: Vector = Field(description="a point of the axis [x, y, z] in m")
-    rate: Annotated[float, PER_ROBOT] = Field(description="angular velocity [rad/s]")
+    rate: PerRobot[float] = Field(description="angular velocity [rad/s]")
 
 
 class Move(Table):
     """[[move]]: prescribed motion of clamped dofs."""
 
-    nodes: Nodes | None = Field(default=None, description="node indices")
-    velocity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="velocity [x, y, z] in m/s")
-    rotation: Rotation | None = Field(default=None, description="{axis = [..], center = [..], rate = ..}")
-    file: TimeTableName | None = Field(default=None, description="name of a table: time, x y z of each node")
-    edges: Edges | None = Field(default=None, description="edge indices")
-    twist_rate: Annotated[float, PER_ROBOT] | None = Field(default=None, description="rate of the twist angle [rad/s]")
-    start: NotNegative = Field(default=0.0, description="time [s]")
-    stop: Stop = Field(default=math.inf, description="time [s], or inf")
+    nodes: Nodes | None = Field(None, description="node indices")
+    velocity: PerRobot[Vector] | None = Field(None, description="velocity [x, y, z] in m/s")
+    rotation: Rotation | None = Field(None, description="{axis = [..], center = [..], rate = ..}")
+    file: TimeTableName | None = Field(None, description="name of a table: time, x y z of each node")
+    edges: Edges | None = Field(None, description="edge indices")
+    twist_rate: PerRobot[float] | None = Field(None, description="rate of the twist angle [rad/s]")
+    start: NotNegative = Field(0.0, description="time [s]")
+    stop: Stop = Field(math.inf, description="time [s], or inf")
 
     @model_validator(mode="after")
     def _complete(self) -> Move:
@@ -98,14 +100,14 @@ class Move(Table):
 class Resistive(Table):
     """Resistive force theory on rods."""
 
-    tangential: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient along the rod [Pa s; quadratic: 1]")
-    normal: Annotated[NotNegative, PER_ROBOT] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
+    tangential: PerRobot[NotNegative] = Field(description="coefficient along the rod [Pa s; quadratic: 1]")
+    normal: PerRobot[NotNegative] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
     law: Literal["linear", "quadratic"] = Field(
-        default="linear",
+        "linear",
         description="dependence on the velocity; quadratic: round sections, in planar robots rectangles, too",
     )
-    density: Annotated[Positive, PER_ROBOT] | None = Field(default=None, description="density of the fluid [kg/m^3]")
-    length: Literal["rest", "current"] = Field(default="rest", description="which length of an edge counts")
+    density: PerRobot[Positive] | None = Field(None, description="density of the fluid [kg/m^3]")
+    length: Literal["rest", "current"] = Field("rest", description="which length of an edge counts")
 
     @model_validator(mode="after")
     def _density_with_quadratic(self) -> Resistive:
@@ -121,32 +123,30 @@ class Resistive(Table):
 class Drag(Table):
     """Drag of the fluid on triangles."""
 
-    density: Annotated[Positive, PER_ROBOT] = Field(description="density of the fluid [kg/m^3]")
-    coefficient: Annotated[NotNegative, PER_ROBOT] = Field(description="drag coefficient")
+    density: PerRobot[Positive] = Field(description="density of the fluid [kg/m^3]")
+    coefficient: PerRobot[NotNegative] = Field(description="drag coefficient")
 
 
 class Thrust(Table):
     """Thrust of a bell that expels fluid."""
 
-    coefficient: Annotated[NotNegative, PER_ROBOT] = Field(description="thrust per rate of displaced volume [N s/m^3]")
+    coefficient: PerRobot[NotNegative] = Field(description="thrust per rate of displaced volume [N s/m^3]")
     smoothing: Positive = Field(description="flow below which the thrust fades [m^3/s]")
-    axis: Direction | None = Field(default=None, description="direction [x, y, z]; by default the bell's own axis")
-    refill: Annotated[float, PER_ROBOT, Field(ge=0, le=1)] = Field(default=0.0, description="share when refilling")
+    axis: Direction | None = Field(None, description="direction [x, y, z]; by default the bell's own axis")
+    refill: PerRobot[Annotated[float, Field(ge=0, le=1)]] = Field(0.0, description="share when refilling")
 
 
 class Environment(Table):
     """[environment]: what acts everywhere. Without a key, that force is absent."""
 
-    gravity: Annotated[Vector, PER_ROBOT] | None = Field(default=None, description="acceleration [x, y, z] in m/s^2")
-    fluid_density: Annotated[NotNegative, PER_ROBOT] | None = Field(
-        default=None, description="buoyancy's fluid [kg/m^3]"
-    )
-    viscosity: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="viscous force [Pa s]")
-    resistive: Resistive | None = Field(default=None, description="{tangential = .., normal = ..}")
-    mass_damping: Annotated[NotNegative, PER_ROBOT] | None = Field(default=None, description="damping rate [1/s]")
-    drag: Drag | None = Field(default=None, description="{density = .., coefficient = ..}")
-    pressure: Annotated[float, PER_ROBOT] | None = Field(default=None, description="on triangles, along normals [Pa]")
-    thrust: Thrust | None = Field(default=None, description="{coefficient = .., smoothing = ..}")
+    gravity: PerRobot[Vector] | None = Field(None, description="acceleration [x, y, z] in m/s^2")
+    fluid_density: PerRobot[NotNegative] | None = Field(None, description="buoyancy's fluid [kg/m^3]")
+    viscosity: PerRobot[NotNegative] | None = Field(None, description="viscous force [Pa s]")
+    resistive: Resistive | None = Field(None, description="{tangential = .., normal = ..}")
+    mass_damping: PerRobot[NotNegative] | None = Field(None, description="damping rate [1/s]")
+    drag: Drag | None = Field(None, description="{density = .., coefficient = ..}")
+    pressure: PerRobot[float] | None = Field(None, description="on triangles, along normals [Pa]")
+    thrust: Thrust | None = Field(None, description="{coefficient = .., smoothing = ..}")
 
     @model_validator(mode="after")
     def _buoyancy_needs_gravity(self) -> Environment:
@@ -159,56 +159,50 @@ class Actuation(FilledTable):
     """[actuation]: natural strains over time."""
 
     natural_curvature: TimeTableName | None = Field(
-        default=None, description="name of a table: time, kappa1 of each spring, .."
+        None, description="name of a table: time, kappa1 of each spring, .."
     )
-    natural_twist: TimeTableName | None = Field(default=None, description="name of a table: time, twist of each spring")
-    natural_hinge_angle: TimeTableName | None = Field(
-        default=None, description="name of a table: time, angle of each hinge"
-    )
+    natural_twist: TimeTableName | None = Field(None, description="name of a table: time, twist of each spring")
+    natural_hinge_angle: TimeTableName | None = Field(None, description="name of a table: time, angle of each hinge")
     natural_membrane_strain: TimeTableName | None = Field(
-        default=None, description="name of a table: time, E11, E22, E12 of each triangle"
+        None, description="name of a table: time, E11, E22, E12 of each triangle"
     )
-    rest_length: TimeTableName | None = Field(
-        default=None, description="name of a table: time, rest length of each rod edge"
-    )
-    python: FunctionName | None = Field(default=None, description='"file.py:function"')
+    rest_length: TimeTableName | None = Field(None, description="name of a table: time, rest length of each rod edge")
+    python: FunctionName | None = Field(None, description='"file.py:function"')
 
 
 class Simulation(Table):
     """[simulation]: the integrator and how far to go."""
 
     integrator: Literal["implicit_euler", "implicit_midpoint", "newmark", "bdf2", "static"] = Field(
-        default="implicit_euler", description="time integrator"
+        "implicit_euler", description="time integrator"
     )
-    dt: Positive | None = Field(default=None, description="time step [s]")
-    duration: Positive | None = Field(default=None, description="simulated time [s]")
-    load_steps: Annotated[int, Field(ge=1, le=MOST_LOAD_STEPS)] | None = Field(
-        default=None, description="number of load steps"
-    )
+    dt: Positive | None = Field(None, description="time step [s]")
+    duration: Positive | None = Field(None, description="simulated time [s]")
+    load_steps: Annotated[int, Field(ge=1, le=MOST_LOAD_STEPS)] | None = Field(None, description="number of load steps")
     unstable: Literal["leave", "report", "fail"] | None = Field(
-        default=None, description="what becomes of robots on a saddle of the potential energy"
+        None, description="what becomes of robots on a saddle of the potential energy"
     )
-    beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(default=None, description="Newmark's beta")
-    gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, description="Newmark's gamma")
-    force_tolerance: Positive = Field(default=1e-12, description="absolute tolerance of the residual [N]")
+    beta: Annotated[float, Field(gt=0, le=0.5)] | None = Field(None, description="Newmark's beta")
+    gamma: Annotated[float, Field(gt=0, le=1)] | None = Field(None, description="Newmark's gamma")
+    force_tolerance: Positive = Field(1e-12, description="absolute tolerance of the residual [N]")
     relative_tolerance: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=1e-8, description="tolerance relative to the step's force scale"
+        1e-8, description="tolerance relative to the step's force scale"
     )
     max_iterations: Annotated[int, Field(ge=1, le=MOST_ITERATIONS)] | None = Field(
-        default=None, description="most Newton iterations of a step, by default 50; static: 200"
+        None, description="most Newton iterations of a step, by default 50; static: 200"
     )
-    line_search: bool = Field(default=True, description="true or false")
+    line_search: bool = Field(True, description="true or false")
     max_substeps: Annotated[int, Field(ge=0, le=MOST_SUBSTEPS)] | None = Field(
-        default=None, description="most parts a failed step is divided into, by default none; 16 with contact"
+        None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
     chunk: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto", "all"] = Field(
-        default="auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
+        "auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
     )
     solver: str | dict[str, str | int | float] = Field(
-        default="auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
+        "auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
     )
     compile: bool | Literal["auto"] = Field(
-        default="auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
+        "auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
     )
 
     @field_validator("chunk", mode="before")
@@ -263,10 +257,10 @@ class Simulation(Table):
 class Distribution(Table):
     """How a number is drawn for each robot."""
 
-    uniform: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
-    loguniform: Annotated[list[Positive], Field(min_length=2, max_length=2)] | None = None
-    normal: Annotated[list[float], Field(min_length=2, max_length=2)] | None = None
-    values: Annotated[list[float], Field(min_length=1)] | None = None
+    uniform: Pair[float] | None = None
+    loguniform: Pair[Positive] | None = None
+    normal: Pair[float] | None = None
+    values: NonEmpty[float] | None = None
 
     @model_validator(mode="after")
     def _sensible(self) -> Distribution:
@@ -282,10 +276,10 @@ class Distribution(Table):
 class Batch(Table):
     """[batch]: how many robots, and what differs between them."""
 
-    size: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(default=1, description="number of robots")
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(default=0, description="seed of the random numbers")
+    size: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="number of robots")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="seed of the random numbers")
     randomize: dict[str, Distribution] = Field(
-        default={},
+        {},
         description="by dotted name a table of one of uniform = [low, high], loguniform = [low, high], "
         "normal = [mean, deviation], values = [one for each robot]",
     )
@@ -294,40 +288,38 @@ class Batch(Table):
 class Output(Table):
     """[output]: what is stored."""
 
-    every: Annotated[int, Field(ge=1, lt=2**63)] = Field(
-        default=10, description="steps from one stored frame to the next"
-    )
-    strains: bool = Field(default=False, description="true or false: store the strains of rods and shells, too")
-    reactions: bool = Field(default=False, description="true or false: store what clamps exert on robots, too")
+    every: Annotated[int, Field(ge=1, lt=2**63)] = Field(10, description="steps from one stored frame to the next")
+    strains: bool = Field(False, description="true or false: store the strains of rods and shells, too")
+    reactions: bool = Field(False, description="true or false: store what clamps exert on robots, too")
 
 
 class Document(Contacts):
     """A scene file."""
 
     robot: Robot = Field(description="table [robot]: file, or nodes with rod_edges and triangles")
-    rod: list[Rod] = Field(default=[], description="table [rod], or several [[rod]]")
-    shell: list[Shell] = Field(default=[], description="table [shell], or several [[shell]]")
-    spring: list[Spring] = Field(default=[], description="tables [[spring]]")
-    membrane: Membrane | None = Field(default=None, description="table [membrane]")
-    dissipation: Dissipation | None = Field(default=None, description="table [dissipation]")
-    inelastic: list[Inelastic] = Field(default=[], description="tables [[inelastic]]")
-    mass: list[Mass] = Field(default=[], description="tables [[mass]]")
-    inertia: list[Inertia] = Field(default=[], description="tables [[inertia]]")
-    clamp: list[Clamp] = Field(default=[], description="tables [[clamp]]")
-    move: list[Move] = Field(default=[], description="tables [[move]]")
-    initial: Initial | None = Field(default=None, description="table [initial]")
-    environment: Environment = Field(default=Environment(), description="table [environment]")
-    point_force: list[PointForce] = Field(default=[], description="tables [[point_force]]")
-    line_load: list[LineLoad] = Field(default=[], description="tables [[line_load]]")
-    moment: list[Moment] = Field(default=[], description="tables [[moment]]")
-    tendon: list[Tendon] = Field(default=[], description="tables [[tendon]]")
-    chamber: list[Chamber] = Field(default=[], description="tables [[chamber]]")
-    magnetic: Magnetic | None = Field(default=None, description="table [magnetic]")
-    actuation: Actuation | None = Field(default=None, description="table [actuation]")
-    controller: Controller | None = Field(default=None, description="table [controller]")
+    rod: list[Rod] = Field([], description="table [rod], or several [[rod]]")
+    shell: list[Shell] = Field([], description="table [shell], or several [[shell]]")
+    spring: list[Spring] = Field([], description="tables [[spring]]")
+    membrane: Membrane | None = Field(None, description="table [membrane]")
+    dissipation: Dissipation | None = Field(None, description="table [dissipation]")
+    inelastic: list[Inelastic] = Field([], description="tables [[inelastic]]")
+    mass: list[Mass] = Field([], description="tables [[mass]]")
+    inertia: list[Inertia] = Field([], description="tables [[inertia]]")
+    clamp: list[Clamp] = Field([], description="tables [[clamp]]")
+    move: list[Move] = Field([], description="tables [[move]]")
+    initial: Initial | None = Field(None, description="table [initial]")
+    environment: Environment = Field(Environment(), description="table [environment]")
+    point_force: list[PointForce] = Field([], description="tables [[point_force]]")
+    line_load: list[LineLoad] = Field([], description="tables [[line_load]]")
+    moment: list[Moment] = Field([], description="tables [[moment]]")
+    tendon: list[Tendon] = Field([], description="tables [[tendon]]")
+    chamber: list[Chamber] = Field([], description="tables [[chamber]]")
+    magnetic: Magnetic | None = Field(None, description="table [magnetic]")
+    actuation: Actuation | None = Field(None, description="table [actuation]")
+    controller: Controller | None = Field(None, description="table [controller]")
     simulation: Simulation = Field(description="table [simulation]")
-    batch: Batch = Field(default=Batch(), description="table [batch]")
-    output: Output = Field(default=Output(), description="table [output]")
+    batch: Batch = Field(Batch(), description="table [batch]")
+    output: Output = Field(Output(), description="table [output]")
 
     @property
     def code(self) -> dict[str, str]:
