@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import typing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from torchdismech.errors import refuse_other_kind, refuse_trained, shown
-from torchdismech.io.scene.refusals import SceneError
+from torchdismech.errors import InputError, shown
 from torchdismech.io.schema.scene import Document
 
 __all__ = ["number_in_list", "number_of_table", "put"]
@@ -20,43 +18,41 @@ SEVERAL = {name for name, field in Document.model_fields.items() if typing.get_o
 ALONE = {"rod", "shell"}  # those of `SEVERAL` that a scene may write as a single [table]
 
 
-def put(path: Path, tables: dict[str, Any], key: str, value: Any) -> None:
+def put(tables: dict[str, Any], key: str, value: Any) -> None:
     """Set the key with a dotted name to a value, in the tables of a scene as they are read.
 
     Refused are names of places that there are not; the value itself is checked later, with the tables.
     """
-    refuse_other_kind("load_scene: overrides", key, str, 'dotted keys, such as "batch.size"')
-    refuse_trained(value, f"load_scene: overrides: {key}")
     if isinstance(value, np.ndarray | np.generic | Tensor):
         value = value.tolist()
-    parts = _as_written(path, tables, key)
+    parts = _as_written(tables, key)
     inside: Any = tables
     for k, part in enumerate(parts):
         so_far = ".".join(parts[:k])
         if not isinstance(inside, dict | list):
-            raise SceneError(path, key, f"{so_far} is {shown(inside)}: there is no {part!r:.80} in it to be changed")
-        entry_key: Any = number_in_list(path, key, so_far, part, len(inside)) if isinstance(inside, list) else part
+            raise InputError(f"{so_far} is {shown(inside)}: there is no {part!r:.80} in it to be changed")
+        entry_key: Any = number_in_list(so_far, part, len(inside)) if isinstance(inside, list) else part
         if k == len(parts) - 1:
             inside[entry_key] = value
         else:
             inside = inside.setdefault(entry_key, {}) if isinstance(inside, dict) else inside[entry_key]
 
 
-def _as_written(path: Path, tables: dict[str, Any], key: str) -> list[str]:
+def _as_written(tables: dict[str, Any], key: str) -> list[str]:
     """Return the parts of a dotted key, with the number of its table if the file has [[rod]], without it for [rod]."""
     first, *rest = key.split(".")
     if not rest or first not in SEVERAL:
         return [first, *rest]
     table = tables.get(first)
     if table == [] or (table is None and first not in ALONE):
-        raise SceneError(path, key, f"there is no [[{first}]] in the scene to be changed")
-    number = number_of_table(path, key, first, rest[0], len(table) if isinstance(table, list) else 1)
+        raise InputError(f"there is no [[{first}]] in the scene to be changed")
+    number = number_of_table(first, rest[0], len(table) if isinstance(table, list) else 1)
     if isinstance(table, list):
         return [first, "0", *rest] if number is None else [first, *rest]
     return [first, *rest] if number is None else [first, *rest[1:]]
 
 
-def number_of_table(path: Path, where: str, name: str, part: str, count: int) -> int | None:
+def number_of_table(name: str, part: str, count: int) -> int | None:
     """Return the number of the table, out of `count` called `name`, that a part of a dotted name gives.
 
     None: the part is a key, as the number of a table that stands alone may be left out.
@@ -68,16 +64,16 @@ def number_of_table(path: Path, where: str, name: str, part: str, count: int) ->
         return number
     of_several = f"of one of the {count} tables, 0 to {count - 1}, as in {name}.0"
     expected = of_several if count > 1 else "0, as there is one table, or none"
-    raise SceneError(path, where, f"expected the number {expected}, got {part!r:.80}")
+    raise InputError(f"expected the number {expected}, got {part!r:.80}")
 
 
-def number_in_list(path: Path, where: str, name: str, part: str, count: int) -> int:
+def number_in_list(name: str, part: str, count: int) -> int:
     """Return the index, below `count`, that a part of a dotted name gives for the list called `name`."""
     number = _number(part)
     if number is not None and number < count:
         return number
     expected = f"an index 0 to {count - 1}" if count else "no index, as it is empty"
-    raise SceneError(path, where, f"{name}: expected {expected}, got {part!r:.80}")
+    raise InputError(f"{name}: expected {expected}, got {part!r:.80}")
 
 
 def _number(part: str) -> int | None:

@@ -13,8 +13,9 @@ import torch
 from pydantic import BaseModel, ValidationError
 from torch import Tensor
 
+from torchdismech.errors import InputError
 from torchdismech.io.scene.names import number_in_list, number_of_table, put
-from torchdismech.io.scene.refusals import Key, SceneError, field_at, sentences
+from torchdismech.io.scene.refusals import Key, field_at, naming, sentences
 from torchdismech.io.schema.base import PER_ROBOT, is_marked
 from torchdismech.io.schema.scene import Batch, Distribution, Document
 from torchdismech.values import tensor_of
@@ -72,20 +73,23 @@ def draw(path: Path, document: Document, raw: dict[str, Any], sampled: Sampled |
     draws: dict[Key, Tensor] = {}
     for name, distribution in document.batch.randomize.items():
         where = f'batch.randomize."{name}"'
-        key = _resolved(path, where, name, document)
-        if key in draws:
-            raise SceneError(path, where, "the same number is drawn under another name, too")
-        problem_of = partial(_problem, path, document, raw, key)
-        _refuse_bounds(path, where, distribution, problem_of)
-        samples = _samples(path, where, key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
-        draws[key] = torch.from_numpy(_accepted(path, where, samples, problem_of))
+        with naming(path, where):
+            key = _resolved(name, document)
+            if key in draws:
+                raise InputError("the same number is drawn under another name, too")
+        problem_of = partial(_problem, document, raw, key)
+        with naming(path, f"{where}.{distribution.kind}"):
+            _refuse_bounds(distribution, problem_of)
+            samples = _samples(key, distribution, document.batch, sampled or partial(_by_seed, document.batch))
+        with naming(path, where):
+            draws[key] = torch.from_numpy(_accepted(samples, problem_of))
     return draws
 
 
 # ---- names -------------------------------------------------------------------------------------------------------
 
 
-def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
+def _resolved(name: str, document: Document) -> Key:
     """Return the key that a dotted name stands for; the number of a table that stands alone may be left out."""
     key: list[str | int] = []
     value: Any = document
@@ -93,21 +97,21 @@ def _resolved(path: Path, where: str, name: str, document: Document) -> Key:
     for part in name.split("."):
         so_far = ".".join(map(str, key))
         if isinstance(value, list) and value and isinstance(value[0], BaseModel):
-            number = number_of_table(path, where, so_far, part, len(value))
+            number = number_of_table(so_far, part, len(value))
             key.append(number or 0)
             value = value[number or 0]
             if number is not None:
                 continue
         table = value if isinstance(value, BaseModel) else table
-        entry_key, value = _entry(path, where, value, part, so_far)
+        entry_key, value = _entry(value, part, so_far)
         key.append(entry_key)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise SceneError(path, where, f"expected the name of one number of the scene, got {_kind(value)}")
-    _check_per_robot(path, where, tuple(key), table)
+        raise InputError(f"expected the name of one number of the scene, got {_kind(value)}")
+    _check_per_robot(tuple(key), table)
     return tuple(key)
 
 
-def _entry(path: Path, where: str, value: Any, part: str, so_far: str) -> tuple[str | int, Any]:
+def _entry(value: Any, part: str, so_far: str) -> tuple[str | int, Any]:
     """Return the key or list index that the next part of a dotted name is, and the value there.
 
     Parameters
@@ -116,17 +120,17 @@ def _entry(path: Path, where: str, value: Any, part: str, so_far: str) -> tuple[
     so_far : the name so far, for messages.
     """
     if isinstance(value, list) and value:
-        index = number_in_list(path, where, so_far, part, len(value))
+        index = number_in_list(so_far, part, len(value))
         return index, value[index]
     if isinstance(value, list):
-        raise SceneError(path, where, f"there is no {so_far!r} in the scene to be drawn")
+        raise InputError(f"there is no {so_far!r} in the scene to be drawn")
     inside = type(value).model_fields if isinstance(value, BaseModel) else {}
     present = [k for k in inside if getattr(value, k) is not None]
     if part not in present:
         if isinstance(value, Document):  # of the tables, those that are written
             present = [k for k in present if k in value.model_fields_set and getattr(value, k) != []]
         alternatives = f"; there are {', '.join(present)}" if present else ""
-        raise SceneError(path, where, f"there is no {part!r} in the scene to be drawn{alternatives}")
+        raise InputError(f"there is no {part!r} in the scene to be drawn{alternatives}")
     return part, getattr(value, part)
 
 
@@ -136,12 +140,12 @@ def _kind(value: Any) -> str:
     return f"a list of {len(value)}: add an index" if isinstance(value, list) else repr(value)
 
 
-def _check_per_robot(path: Path, where: str, key: Key, table: BaseModel) -> None:
+def _check_per_robot(key: Key, table: BaseModel) -> None:
     """Refuse to draw a number that all robots of a batch share."""
     field = field_at(Document, key)
     if field is None or not is_marked(field, PER_ROBOT):
         reason = WHY_NOT.get(str(key[0]), f"all robots of a batch share it; {_what_may(table)}")
-        raise SceneError(path, where, f"this number cannot differ from robot to robot: {reason}")
+        raise InputError(f"this number cannot differ from robot to robot: {reason}")
 
 
 def _what_may(table: BaseModel) -> str:
@@ -154,15 +158,13 @@ def _what_may(table: BaseModel) -> str:
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _samples(
-    path: Path, where: str, key: Key, distribution: Distribution, batch: Batch, sampled: Sampled
-) -> Iterator[np.ndarray]:
+def _samples(key: Key, distribution: Distribution, batch: Batch, sampled: Sampled) -> Iterator[np.ndarray]:
     """Return an iterator of draws (B,) of a number: its `values`, or what `sampled` yields."""
     if distribution.values is None:
         return sampled(".".join(map(str, key)), distribution)
     values = np.array(distribution.values, dtype=np.float64)
     if len(values) != batch.size:
-        raise SceneError(path, f"{where}.values", f"expected {batch.size} numbers (batch.size), got {len(values)}")
+        raise InputError(f"expected {batch.size} numbers (batch.size), got {len(values)}")
     return iter([values])
 
 
@@ -181,20 +183,17 @@ def _by_seed(batch: Batch, name: str, distribution: Distribution) -> Iterator[np
         yield random.normal(mean, deviation, size=batch.size)
 
 
-def _refuse_bounds(path: Path, where: str, distribution: Distribution, problem_of: ProblemOf) -> None:
+def _refuse_bounds(distribution: Distribution, problem_of: ProblemOf) -> None:
     """Refuse an interval whose bounds the scene would not accept as values, whatever is drawn from it."""
-    for kind in ("uniform", "loguniform"):
-        ends = getattr(distribution, kind)
-        if ends is None:
-            continue
-        for bound, other in (ends, ends[::-1]):
-            inside = bound + BOUND * (other - bound)
-            problem = problem_of(inside)
-            if problem is not None:
-                raise SceneError(path, f"{where}.{kind}", f"numbers near {bound:.6g} may be drawn: {problem}")
+    ends = distribution.uniform or distribution.loguniform
+    for bound, other in () if ends is None else (ends, ends[::-1]):
+        inside = bound + BOUND * (other - bound)
+        problem = problem_of(inside)
+        if problem is not None:
+            raise InputError(f"numbers near {bound:.6g} may be drawn: {problem}")
 
 
-def _accepted(path: Path, where: str, samples: Iterator[np.ndarray], problem_of: ProblemOf) -> np.ndarray:
+def _accepted(samples: Iterator[np.ndarray], problem_of: ProblemOf) -> np.ndarray:
     """Return draws (B,) of a number that the scene accepts: each robot's first that is accepted.
 
     So a robot's number does not depend on the other robots. Refused is a robot without such a draw among the samples,
@@ -213,7 +212,7 @@ def _accepted(path: Path, where: str, samples: Iterator[np.ndarray], problem_of:
         values[rows] = next_values[rows]
     robot, problem = wrong[0]
     in_draw = f" in draw {tries}, as in all before" if tries > 1 else ""
-    raise SceneError(path, where, f"robot {robot} drew {values[robot]:.6g}{in_draw}: {problem}")
+    raise InputError(f"robot {robot} drew {values[robot]:.6g}{in_draw}: {problem}")
 
 
 def _refused(values: np.ndarray, problem_of: ProblemOf) -> np.ndarray:
@@ -231,7 +230,7 @@ def _refused(values: np.ndarray, problem_of: ProblemOf) -> np.ndarray:
     return refused
 
 
-def _problem(path: Path, document: Document, raw: dict[str, Any], key: Key, value: float) -> str | None:
+def _problem(document: Document, raw: dict[str, Any], key: Key, value: float) -> str | None:
     """Return why the scene would not accept a value in the place of a number; None if it would."""
     trial = copy.deepcopy(raw)
     placed: Any = value
@@ -243,7 +242,7 @@ def _problem(path: Path, document: Document, raw: dict[str, Any], key: Key, valu
         placed = [*vector[:last], value, *vector[last + 1 :]]
     else:
         place.append(last)
-    put(path, trial, ".".join(map(str, place)), placed)
+    put(trial, ".".join(map(str, place)), placed)
     try:
         Document.model_validate(trial)
     except ValidationError as error:

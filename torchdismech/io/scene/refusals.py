@@ -41,7 +41,7 @@ class SceneError(InputError):
 
 
 @contextmanager
-def naming(path: str | Path, key: Key) -> Iterator[None]:
+def naming(path: str | Path, key: str | Key) -> Iterator[None]:
     """Raise an `InputError` of the block as a `SceneError` that names the scene file and the key."""
     try:
         yield

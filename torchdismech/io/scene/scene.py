@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
-from torchdismech.errors import InputError, path_of, refuse_other_kind, truth, whole_number
+from torchdismech.errors import InputError, path_of, refuse_other_kind, refuse_trained, truth, whole_number
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import SteppingMethod
@@ -31,7 +31,7 @@ from torchdismech.io.scene.limits import refuse_endless, refuse_too_large
 from torchdismech.io.scene.motions import build_schedule
 from torchdismech.io.scene.names import put
 from torchdismech.io.scene.randomize import Sampled, draw, with_draws
-from torchdismech.io.scene.refusals import Key, SceneError, sentences
+from torchdismech.io.scene.refusals import Key, SceneError, naming, sentences
 from torchdismech.io.scene.schedule import Schedule, load_function
 from torchdismech.io.schema import scene as schema
 from torchdismech.io.schema.robot import Robot
@@ -225,7 +225,10 @@ def load_scene(
     refuse_other_kind("load_scene: overrides", overrides, Mapping, 'values by dotted key, such as {"batch.size": 8}')
     text, tables = _parsed(path)
     for key, value in overrides.items():
-        put(path, tables, key, value)
+        refuse_other_kind("load_scene: overrides", key, str, 'dotted keys, such as "batch.size"')
+        refuse_trained(value, f"load_scene: overrides: {key}")
+        with naming(path, key):
+            put(tables, key, value)
     if steps is not None:
         _set_steps(path, tables.get("simulation"), whole_number(steps, "load_scene: steps"))
     try:

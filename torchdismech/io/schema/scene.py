@@ -264,13 +264,17 @@ class Distribution(Table):
 
     @model_validator(mode="after")
     def _sensible(self) -> Distribution:
-        kind = exactly_one(self, "uniform", "loguniform", "normal", "values")
-        numbers = getattr(self, kind)
+        kind, numbers = self.kind, getattr(self, self.kind)
         if kind in ("uniform", "loguniform") and numbers[0] > numbers[1]:
             raise ValueError(f"{kind}: expected [low, high] with low <= high, got {numbers}")
         if kind == "normal" and numbers[1] < 0:
             raise ValueError(f"normal: expected [mean, standard deviation] with a deviation >= 0, got {numbers}")
         return self
+
+    @property
+    def kind(self) -> str:
+        """The key that is given."""
+        return exactly_one(self, *type(self).model_fields)
 
 
 class Batch(Table):
