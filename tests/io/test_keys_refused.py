@@ -12,7 +12,7 @@ from torchdismech import InputError
     ("text", "problem"),
     [
         ("relaxation_time = -0.1\n" + SIMULATION, "rod.relaxation_time: expected greater than or equal to 0"),
-        (SIMULATION + "chunk = 0\n", 'simulation.chunk: expected a number of robots from 1 up, "all" or "auto", got 0'),
+        (SIMULATION + "chunk = 0\n", "simulation.chunk: expected a number of robots from 1 up that are stepped at a"),
         (SIMULATION + "chunk = 2.0\n", "simulation.chunk: expected a number"),
         (SIMULATION + 'solver = {name = "pcg", tolerance = "x"}\n', "simulation.solver: pcg: tolerance is a number"),
         (SIMULATION + 'solver = {name = "pcg", tolerance = 2.0}\n', "simulation.solver: pcg: needs 0 < tolerance < 1"),

@@ -79,11 +79,22 @@ MALFORMED = {
     ),
     "compile perhaps": (
         scene_text(simulation=GOOD["simulation"] + '\ncompile = "yes"'),
-        "simulation.compile: expected true, false or \"auto\", got 'yes'",
+        'simulation.compile: expected true, false or "auto"',
+        "got 'yes'",
     ),
     "compile as a number": (
         scene_text(simulation=GOOD["simulation"] + "\ncompile = 1"),
-        'simulation.compile: expected true, false or "auto", got 1',
+        'simulation.compile: expected true, false or "auto"',
+        "got 1",
+    ),
+    "compile as a table": (
+        scene_text(simulation=GOOD["simulation"] + "\ncompile = {}"),
+        'scene.toml: simulation.compile: expected true, false or "auto"',
+        "got {}",
+    ),
+    "option of a solver as a truth": (
+        scene_text(simulation=GOOD["simulation"] + "\nsolver = {name = true}"),
+        'scene.toml: simulation.solver: expected "auto", the name of a linear solver',
     ),
     "unknown solver": (
         scene_text(simulation=GOOD["simulation"] + '\nsolver = "magic"'),

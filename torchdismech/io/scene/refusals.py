@@ -66,7 +66,7 @@ def sentences(error: ValidationError, raw: dict[str, Any], document: type[BaseMo
 
 
 def _sentence(fault: Any, raw: dict[str, Any], document: type[BaseModel]) -> tuple[Key, str]:
-    key = _key_in_file(fault["loc"], raw)
+    key = _key_in_file(fault, raw)
     if fault["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return key, _unknown_key(key, fault["loc"], document)
     if fault["type"] == "value_error":
@@ -154,13 +154,14 @@ def _in_words_of_toml(message: str) -> str:
     return words[0].lower() + words[1:]
 
 
-def _key_in_file(location: Key, raw: Any) -> Key:
-    """Return pydantic's location without what the file does not have: tags of alternatives, the 0 of a single [rod]."""
+def _key_in_file(fault: Any, raw: Any) -> Key:
+    """Return a fault's location without what the file does not have: names of alternatives, the 0 of a single [rod]."""
     key: list[str | int] = []
-    for k, part in enumerate(location):
-        last = k == len(location) - 1
+    names_missing_key = fault["type"] in ("missing", "value_error")  # else its last part may be the name of a type
+    for k, part in enumerate(fault["loc"]):
+        last = k == len(fault["loc"]) - 1
         if isinstance(raw, dict):
-            missing = last and isinstance(part, str) and part.isidentifier() and part != raw.get("shape")
+            missing = last and names_missing_key and str(part).isidentifier() and part != raw.get("shape")
             if part not in raw and not missing:
                 continue
             raw = raw.get(part)
@@ -243,13 +244,10 @@ def field_at(document: type[BaseModel], location: Sequence[str | int]) -> FieldI
     return field
 
 
-def _tagged(table: type[BaseModel]) -> bool:
-    return "shape" in table.model_fields
-
-
 def _tags(table: type[BaseModel]) -> tuple[str, ...]:
     """Return the names by which pydantic's locations tell alternative tables apart: the shape, or the class."""
-    return typing.get_args(table.model_fields["shape"].annotation) if _tagged(table) else (f"({table.__name__})",)
+    shape = table.model_fields.get("shape")
+    return (f"({table.__name__})",) if shape is None else typing.get_args(shape.annotation)
 
 
 def _tables(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -196,28 +196,14 @@ class Simulation(Table):
         None, description="most parts a failed step is divided into, by default none; 16 with contact"
     )
     chunk: Annotated[int, Field(ge=1, le=MAX_COUNT)] | Literal["auto", "all"] = Field(
-        "auto", description='robots that are stepped at a time: a number, "all", or "auto": as is fastest'
+        "auto", description='a number of robots from 1 up that are stepped at a time, "all" or "auto": as is fastest'
     )
     solver: str | dict[str, str | int | float] = Field(
         "auto", description='"auto", the name of a linear solver, or {name = .., and its options}'
     )
     compile: bool | Literal["auto"] = Field(
-        "auto", description='true, false, or "auto": compile what steps evaluate where the run is long'
+        "auto", description='true, false or "auto": compile what steps evaluate where the run is long'
     )
-
-    @field_validator("chunk", mode="before")
-    @classmethod
-    def _how_many_at_a_time(cls, value: object) -> object:
-        if value not in ("auto", "all") and (type(value) is not int or not 1 <= value <= MAX_COUNT):
-            raise ValueError(f'expected a number of robots from 1 up, "all" or "auto", got {value!r}')
-        return value
-
-    @field_validator("compile", mode="before")
-    @classmethod
-    def _whether_to_compile(cls, value: object) -> object:
-        if value != "auto" and not isinstance(value, bool):
-            raise ValueError(f'expected true, false or "auto", got {value!r}')
-        return value
 
     @model_validator(mode="after")
     def _keys_of_the_integrator(self) -> Simulation:
