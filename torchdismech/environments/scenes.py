@@ -12,7 +12,7 @@ from torchdismech.environments.randomized import RandomizedConstants
 from torchdismech.environments.task import Task
 from torchdismech.errors import InputError
 from torchdismech.io.scene import Scene
-from torchdismech.io.schema.actuators import Chamber, Tendon
+from torchdismech.io.schema.actuators import Chamber, Tendon, drive_file
 from torchdismech.model import Model
 
 __all__ = ["refuse_moving", "with_constants"]
@@ -27,8 +27,8 @@ def refuse_moving(scene: Scene) -> None:
     actuators: dict[str, Sequence[Tendon | Chamber]] = {"tendon": document.tendon, "chamber": document.chamber}
     for name, tables in actuators.items():
         for k, table in enumerate(tables):
-            if table.over_time is not None:
-                driven, file = table.over_time
+            if (file := drive_file(table)) is not None:
+                driven = table.driven_by
                 raise InputError(
                     f"{scene.path}: {name}.{k}.{driven}_file: {file} drives the {name}, which actions do in an "
                     f"environment: give a number, {driven}, instead, and set it by an action Constant"

@@ -52,15 +52,13 @@ class _Group:
     Attributes
     ----------
     kind : "tendon" or "chamber".
-    tables : (number in the scene, table) of each.
     driven_by : the constant of the force by which they are driven: "tension", "pull" or "pressure".
-    has_friction : whether the tendons have friction.
+    tables : (number in the scene, table) of each.
     """
 
     kind: str
-    tables: list[tuple[int, Any]]
     driven_by: str
-    has_friction: bool = False
+    tables: list[tuple[int, Any]]
 
 
 def actuators(scene: Scene) -> list[RoutedForce]:
@@ -74,7 +72,7 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
     forces = [force for force in model.forces if isinstance(force, RoutedForce)]
     driven: dict[str, Driven] = {}
     for group, force in zip(_groups(scene), forces, strict=True):
-        if any(table.over_time is not None for _, table in group.tables):
+        if any(schema.drive_file(table) is not None for _, table in group.tables):
             columns = [_over_time(scene, group, k, table) for k, table in group.tables]
             _refuse_pulls(scene, group, force, columns)
             driven[names[force, group.driven_by]] = Driven(columns)
@@ -83,13 +81,12 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
 
 def _groups(scene: Scene) -> list[_Group]:
     """Return the groups of tables: tendons by what drives them and whether they have friction, then all chambers."""
-    document = scene.values
     groups: dict[tuple[str, bool], _Group] = {}
-    for k, table in enumerate(document.tendon):
-        kind = ("tension" if table.by_tension else "pull", table.friction is not None)
-        groups.setdefault(kind, _Group("tendon", [], *kind)).tables.append((k, table))
-    chambers = [_Group("chamber", list(enumerate(document.chamber)), "pressure")] if document.chamber else []
-    return [*groups.values(), *chambers]
+    for k, table in enumerate(scene.values.tendon):
+        key = (table.driven_by, table.friction is not None)
+        groups.setdefault(key, _Group("tendon", table.driven_by, [])).tables.append((k, table))
+    chambers = list(enumerate(scene.values.chamber))
+    return [*groups.values(), *([_Group("chamber", "pressure", chambers)] if chambers else [])]
 
 
 def _force(scene: Scene, group: _Group) -> RoutedForce:
@@ -130,11 +127,18 @@ def _number(table: Any, name: str) -> float | Tensor:
 
 
 def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
-    """Return what drives one tendon or chamber of a group: a table over time, a number, or (B, 1)."""
-    if table.over_time is None:
-        return _number(table, group.driven_by)
-    name, file = table.over_time
-    return _table(scene, (group.kind, k, f"{name}_file"), name, file)
+    """Return what drives one tendon or chamber of a group: a table over time, a number, or (B, 1).
+
+    Negative tensions are refused.
+    """
+    name, file = group.driven_by, schema.drive_file(table)
+    if file is None:
+        return _number(table, name)
+    key: Key = (group.kind, k, f"{name}_file")
+    rows = table_over_time(scene, key, file, {1: f"{name} [{UNITS[name]}]"})
+    if name == "tension" and bool(torch.any(rows.values < 0)):
+        raise SceneError(scene.path, key, f"{file}: expected tensions of 0 or more")
+    return rows
 
 
 def _refuse_pulls(
@@ -155,11 +159,3 @@ def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
     if isinstance(column, TimeTable):
         return column.at(time)
     return tensor_of(column, torch.float64).to(time).reshape(-1, 1).expand(len(time), 1)
-
-
-def _table(scene: Scene, key: Key, name: str, file: str) -> TimeTable:
-    """Read the table over time that drives a tendon or chamber; refuse negative tensions."""
-    table = table_over_time(scene, key, file, {1: f"{name} [{UNITS[name]}]"})
-    if name == "tension" and bool(torch.any(table.values < 0)):
-        raise SceneError(scene.path, key, f"{file}: expected tensions of 0 or more")
-    return table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ from torchdismech.io.schema.base import (
     exactly_one,
 )
 
-__all__ = ["Chamber", "Tendon"]
+__all__ = ["Chamber", "Tendon", "drive_file"]
 
 
 class Tendon(Table):
@@ -57,7 +57,7 @@ class Tendon(Table):
         if points + (self.motor is not None) < 2:
             raise ValueError(f"expected two points or more: add to {where}, or a motor, where the tendon begins")
         driven = exactly_one(self, "tension", "tension_file", "pull", "pull_file")
-        by_length = driven.startswith("pull")
+        by_length = self.driven_by == "pull"
         for name in ("stiffness", "pretension"):
             if not by_length and getattr(self, name) is not None:
                 raise ValueError(f"{name} is of tendons driven by length; {driven} does not use it: remove the key")
@@ -70,21 +70,15 @@ class Tendon(Table):
         return self
 
     @property
-    def by_tension(self) -> bool:
-        """Whether the tendon is driven by its tension; else it is driven by the length that is pulled in."""
-        return self.tension is not None or self.tension_file is not None
-
-    @property
-    def over_time(self) -> tuple[str, FileName] | None:
-        """The quantity that a file drives, and the name of the file; None if no file does."""
-        for name in ("tension", "pull"):
-            if (file := getattr(self, f"{name}_file")) is not None:
-                return name, file
-        return None
+    def driven_by(self) -> str:
+        """The quantity that drives the tendon: "tension", or "pull", the length that is pulled in."""
+        return "pull" if self.tension is None and self.tension_file is None else "tension"
 
 
 class Chamber(Table):
     """[[chamber]]: a pressure chamber along a rod."""
+
+    driven_by: ClassVar[str] = "pressure"
 
     nodes: Annotated[Nodes, Field(min_length=2)] = Field(description="node indices along the chamber")
     offset: Vector = Field(description="from the nodes to the middle of the chamber's sections [m]")
@@ -98,7 +92,7 @@ class Chamber(Table):
         exactly_one(self, "pressure", "pressure_file")
         return self
 
-    @property
-    def over_time(self) -> tuple[str, FileName] | None:
-        """The quantity that a file drives, and the name of the file; None if no file does."""
-        return None if self.pressure_file is None else ("pressure", self.pressure_file)
+
+def drive_file(table: Tendon | Chamber) -> FileName | None:
+    """Return the name of the file that drives a tendon or chamber over time; None if a number does."""
+    return getattr(table, f"{table.driven_by}_file")
