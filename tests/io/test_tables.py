@@ -8,7 +8,7 @@ import torch
 
 from torchdismech import InputError
 from torchdismech.io import tables
-from torchdismech.io.tables import read_rows, read_time_table
+from torchdismech.io.tables import read_time_table, read_vectors
 
 ROWS = [[0.0, 0.1, -2e-3], [0.5, 1 / 3, 4.0]]
 COLUMNS = {2: "two numbers"}
@@ -34,7 +34,7 @@ def test_text_is_divided_by_commas_tabs_or_spaces(tmp_path, between, header):
     path.write_text(header.format(between) + "\n".join(lines) + "\n")
     table = read_time_table(path, COLUMNS)
     assert torch.cat([table.times[:, None], table.values], 1).tolist() == ROWS
-    assert read_rows(path, 2, "xyz", "row").tolist() == ROWS
+    assert read_vectors(path, 2, "row").tolist() == ROWS
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torchdismech.errors import InputError, shown
 from torchdismech.io.dismech import NUMBER
 from torchdismech.system.memory import size_of
 
-__all__ = ["TimeTable", "first_of_times", "read_rows", "read_time_table"]
+__all__ = ["TimeTable", "first_of_times", "read_time_table", "read_vectors"]
 
 LARGEST_WORKBOOK = 1 << 29  # bytes when unpacked: a small compressed file may unpack to any size
 # what damaged workbooks make openpyxl raise
@@ -81,12 +81,11 @@ def first_of_times(path: Path) -> float | None:
     return rows[0][0] if len(rows) == 2 else None
 
 
-def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tensor:
-    """Read a table of `count` rows of numbers, (count, len(columns)) float64.
+def read_vectors(path: Path, count: int, what: str) -> Tensor:
+    """Read a table of a vector x, y, z in each of `count` rows, (count, 3) float64.
 
     Parameters
     ----------
-    columns : what messages call the columns.
     what : the thing that has a row, for messages, such as "node".
 
     Raises
@@ -96,12 +95,12 @@ def read_rows(path: Path, count: int, columns: Sequence[str], what: str) -> Tens
     """
     rows = []
     for where, row in _rows(path):
-        if len(row) != len(columns):
-            raise InputError(f"{where}: expected {len(columns)} ({', '.join(columns)}) columns, got {len(row)}")
+        if len(row) != 3:
+            raise InputError(f"{where}: expected 3 (x, y, z) columns, got {len(row)}")
         rows.append(row)
     if len(rows) != count:
         raise InputError(f"{path}: expected {count} rows, one for each {what}, got {len(rows)}")
-    return torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(count, len(columns))
+    return torch.tensor(rows, dtype=torch.float64, device="cpu").reshape(count, 3)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, list[float]]]:

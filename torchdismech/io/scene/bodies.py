@@ -16,7 +16,7 @@ from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import Key, SceneError, naming
 from torchdismech.io.schema import robot as schema_robot
 from torchdismech.io.schema.robot import Box
-from torchdismech.io.tables import read_rows
+from torchdismech.io.tables import read_vectors
 from torchdismech.robot.materials import Circle, Material, Rectangle
 from torchdismech.values import tensor_of
 
@@ -75,7 +75,7 @@ def _directors(scene: Scene, table_of: np.ndarray) -> np.ndarray:
         if rod.directors_file is not None:
             edges, key = np.flatnonzero(table_of == k), ("rod", k, "directors_file")
             with reading(scene.path, key, rod.directors_file) as path:
-                directors[edges] = read_rows(path, len(edges), ("x", "y", "z"), "rod edge of the table").numpy()
+                directors[edges] = read_vectors(path, len(edges), "rod edge of the table").numpy()
     return directors
 
 

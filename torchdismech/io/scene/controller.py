@@ -13,7 +13,7 @@ from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.scene.schedule import Schedule
 from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.schema import controller as schema
-from torchdismech.io.tables import read_rows
+from torchdismech.io.tables import read_vectors
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 
@@ -96,7 +96,7 @@ def _pi(scene: Scene, table: Any, model: Model, dt: float) -> PI:
 def _reference(scene: Scene, table: schema.Controller, model: Model, strains: Strains) -> Reference:
     if table.target is not None:
         with reading(scene.path, "controller.target", table.target) as path:
-            nodes = read_rows(path, model.body.n_nodes, ("x", "y", "z"), "node")
+            nodes = read_vectors(path, model.body.n_nodes, "node")
         return Fixed(strains.of_shape(model, nodes, _directors(scene, table, model)))
     assert table.reference is not None
     listed = ", ".join(f"{name} of {len(index)}" for name, index in strains.elements.items())
@@ -109,7 +109,7 @@ def _directors(scene: Scene, table: schema.Controller, model: Model) -> Tensor |
     if table.target_directors is None:
         return None
     with reading(scene.path, "controller.target_directors", table.target_directors) as path:
-        return read_rows(path, len(model.rod_edges), ("x", "y", "z"), "rod edge")
+        return read_vectors(path, len(model.rod_edges), "rod edge")
 
 
 # ---- users' code ---------------------------------------------------------------------------------------------------

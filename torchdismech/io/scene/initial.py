@@ -14,7 +14,7 @@ from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.scene.schedule import Schedule
 from torchdismech.io.schema.initial import Initial
-from torchdismech.io.tables import read_rows
+from torchdismech.io.tables import read_vectors
 from torchdismech.model import Model
 from torchdismech.model.initial import collapsed_edge
 from torchdismech.model.released import without_held
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["initial_state"]
 
 KEY = "initial"
-AXES = ("x", "y", "z")
 AS_BUILT = 1e-9  # m, rad: rounding in files and angles
 OF_ANOTHER = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions, or none"
 ASTRAY = 1e-2  # [rad] most by which directors transported from stored frame to stored frame may be off at the last one
@@ -108,7 +107,7 @@ def _posture(scene: Scene, model: Model, name: str) -> Tensor:
 def _of_nodes(scene: Scene, model: Model, key: str, name: str) -> Tensor:
     """Return a vector for each node, (N, 3), from the file that [initial] names under `key`."""
     with reading(scene.path, (KEY, key), name) as path:
-        return read_rows(path, model.body.n_nodes, AXES, "node").to(model.nodes)
+        return read_vectors(path, model.body.n_nodes, "node").to(model.nodes)
 
 
 def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,7 @@ from torch import Tensor, nn
 from torchdismech import magnetics
 from torchdismech.io.scene.files import reading, table_over_time
 from torchdismech.io.scene.users_code import UsersFunction
-from torchdismech.io.schema.robot import Magnetisable
-from torchdismech.io.tables import read_rows
+from torchdismech.io.tables import read_vectors
 from torchdismech.magnetics.fields import field_of
 from torchdismech.values import tensor_of
 
@@ -47,32 +45,24 @@ def magnetic_forces(
         field = _field_from_code(scene, table.python)
     all_forces: list[magnetics.Magnetic | magnetics.MagneticShells] = []
     if any(rod.magnetised for rod in scene.values.rod):
-        magnetisation = _magnetisation(scene, "rod", scene.values.rod, table_of_edges)
-        all_forces.append(magnetics.Magnetic(magnetisation, field))
+        all_forces.append(magnetics.Magnetic(_magnetisation(scene, "rod", table_of_edges), field))
     if any(shell.magnetised for shell in scene.values.shell):
-        magnetisation = _magnetisation(scene, "shell", scene.values.shell, table_of_triangles)
-        all_forces.append(magnetics.MagneticShells(magnetisation, field))
+        all_forces.append(magnetics.MagneticShells(_magnetisation(scene, "shell", table_of_triangles), field))
     return all_forces
 
 
-def _magnetisation(scene: Scene, kind: str, tables: Sequence[Magnetisable], table_of: np.ndarray) -> Tensor:
+def _magnetisation(scene: Scene, kind: str, table_of: np.ndarray) -> Tensor:
     """Return the remanence of the elements (E, 3), or (B, E, 3) where numbers are drawn [A/m]."""
-    parts: list[tuple[np.ndarray, Tensor]] = []
-    for k, table in enumerate(tables):
+    drawn = any(key[0] == kind and key[2] == "magnetisation" for key in scene.draws)
+    robots = [scene.batch] if drawn else []
+    of_elements = torch.zeros(*robots, len(table_of), 3, dtype=torch.float64, device="cpu")
+    for k, table in enumerate(getattr(scene.values, kind)):
         index = np.flatnonzero(table_of == k)
         if table.magnetisation is not None:
-            magnetisation = tensor_of(table.magnetisation, torch.float64).unsqueeze(-2)
-            parts.append((index, magnetisation))
+            of_elements[..., index, :] = tensor_of(table.magnetisation, torch.float64).unsqueeze(-2)
         elif table.magnetisation_file is not None:
             with reading(scene.path, (kind, k, "magnetisation_file"), table.magnetisation_file) as path:
-                rows = read_rows(path, len(index), ("x", "y", "z"), f"{ELEMENTS[kind]} of the table")
-            parts.append((index, rows))
-    robots: Sequence[int] = next(
-        (magnetisation.shape[:1] for _, magnetisation in parts if magnetisation.dim() == 3), ()
-    )
-    of_elements = torch.zeros(*robots, len(table_of), 3, dtype=torch.float64, device="cpu")
-    for index, magnetisation in parts:
-        of_elements[..., index, :] = magnetisation
+                of_elements[..., index, :] = read_vectors(path, len(index), f"{ELEMENTS[kind]} of the table")
     return of_elements
 
 
