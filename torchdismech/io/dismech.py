@@ -25,7 +25,7 @@ from torchdismech.errors import InputError, path_of, shown
 from torchdismech.geometry.checks import check_nodes, edge_problems
 from torchdismech.geometry.mesh_checks import triangle_problems
 
-__all__ = ["NUMBER", "Geometry", "read_dismech", "write_dismech"]
+__all__ = ["NUMBER", "Geometry", "read_dismech", "text_of", "write_dismech"]
 
 SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
 COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
@@ -72,7 +72,7 @@ def read_dismech(path: str | Path) -> Geometry:
         without nodes or without edges and triangles.
     """
     path = path_of(path, "read_dismech")
-    sections = _sections(path, _text(path))
+    sections = _sections(path, text_of(path, "DiSMech text"))
     if not sections:
         raise InputError(f"{path}: the file is empty; expected sections {KNOWN_HEADERS}")
     if "nodes" not in sections:
@@ -101,13 +101,14 @@ def write_dismech(path: str | Path, geometry: Geometry) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path, expected: str) -> str:
+    """Return the text of a file; refuse one that cannot be read or is no text, where `expected` was expected."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected DiSMech text") from error
+        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); expected {expected}") from error
 
 
 def _sections(path: Path, text: str) -> dict[str, _Section]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, shown
-from torchdismech.io.dismech import NUMBER
+from torchdismech.io.dismech import NUMBER, text_of
 from torchdismech.system.memory import size_of
 
 __all__ = ["TimeTable", "first_of_times", "read_time_table", "read_vectors"]
@@ -123,13 +123,7 @@ def _text(path: Path) -> Iterator[tuple[str, list[str]]]:
     """
     if path.suffix.lower() == ".xls":
         raise InputError(f"{path}: tables in .xls are not read: save it as .xlsx or as text")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        expected = "expected numbers between commas, tabs or spaces"
-        raise InputError(f"{path}: not a text file (byte {error.start} is not UTF-8); {expected}") from error
+    text = text_of(path, "numbers between commas, tabs or spaces")
     for number, line in enumerate(text.splitlines(), start=1):
         where = f"{path}:{number}"
         if "," in line:
