@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,13 +167,9 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) 
             f"{path}: was written by another kind of integrator than {scene.path} has, or for another "
             "kind of robot: it does not fit"
         )
-    stored_names = {"energies": set(earlier.energies), "contacts": set(earlier.contact)}
-    stored_names |= {"strains": set(earlier.strains), "reactions": set(earlier.reactions)}
-    asked_names = {"energies": set(setup.model.energies(state)), "contacts": set(setup.model.contact_report(state))}
-    asked_names["strains"] = set(setup.model.strains(state)) if setup.strains else set()
-    asked_names["reactions"] = {f"clamp{k}" for k in range(len(setup.model.body.clamps))} if setup.reactions else set()
     _refuse_sizes(scene, setup, path, earlier)
-    remembered = setup.controller.initial(setup.model, state) if remembers(setup.controller) else {}
+    model, controller = setup.model, setup.controller
+    remembered = controller.initial(model, state) if remembers(controller) else {}
     if earlier.memory.keys() != remembered.keys():
         theirs, ours = (", ".join(sorted(names)) or "nothing" for names in (earlier.memory, remembered))
         raise InputError(
@@ -183,10 +179,17 @@ def _refuse_misfit(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) 
     stored_dtype, dtype = earlier.state.q.dtype, state.q.dtype
     if stored_dtype != dtype:
         raise InputError(f"{path}: its state is in {stored_dtype}, and {scene.path} in {dtype}: it does not fit")
-    for name in asked_names:
-        if stored_names[name] != asked_names[name]:
-            theirs, ours = (", ".join(sorted(names[name])) or "none" for names in (stored_names, asked_names))
-            raise InputError(f"{path}: stores the {name} {theirs}, and {scene.path} has {ours}: its rows do not fit")
+    clamps = [f"clamp{k}" for k in range(len(model.body.clamps))]
+    columns: dict[str, tuple[Iterable[str], Iterable[str]]] = {  # that are stored, and that this run would store
+        "energies": (earlier.energies, model.energies(state)),
+        "contacts": (earlier.contact, model.contact_report(state)),
+        "strains": (earlier.strains, model.strains(state) if setup.strains else ()),
+        "reactions": (earlier.reactions, clamps if setup.reactions else ()),
+    }
+    for what, names in columns.items():
+        theirs, ours = (", ".join(sorted(of_run)) or "none" for of_run in names)
+        if theirs != ours:
+            raise InputError(f"{path}: stores the {what} {theirs}, and {scene.path} has {ours}: its rows do not fit")
 
 
 def _refuse_sizes(scene: Scene, setup: Setup, path: Path, earlier: Trajectory) -> None:

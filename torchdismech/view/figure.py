@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 
 from torchdismech.errors import InputError, Status, path_of, whole_number
 from torchdismech.geometry.surface import find_surface
-from torchdismech.io.outputs import PICTURES
+from torchdismech.io.outputs import PICTURES, replacing
 from torchdismech.trajectory import Trajectory
 from torchdismech.trajectory.frames import refuse_no_run
 from torchdismech.view.arrows import COLOUR, LEAST_FORCE, LONGEST_ARROW, ContactForces
@@ -64,16 +63,11 @@ def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
     path = path_of(path, "picture")
     if not path.parent.is_dir():
         raise InputError(f"{path}: there is no folder {path.parent}")
-    ending = path.suffix.lower()
-    if ending not in PICTURES:
+    if path.suffix.lower() not in PICTURES:
         raise InputError(f"{path}: expected a name that ends in .png, .pdf or .svg")
     figure = drawn()
-    picture = io.BytesIO()  # drawing takes seconds, and may be stopped: then no half of a picture is left
-    figure.savefig(picture, format=ending.removeprefix("."), dpi=150)
-    try:
-        path.write_bytes(picture.getvalue())
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+    with replacing(path) as part:
+        figure.savefig(part, dpi=150)
 
 
 def draw_trajectory(
