@@ -69,6 +69,17 @@ def test_begins_in_a_frame_of_a_run(load, tmp_path, frame):
     torch.testing.assert_close(found.positions[:count], before.positions[at:], rtol=0, atol=off)
 
 
+def test_begins_in_a_frame_of_a_run_that_was_saved_without_its_last(load, tmp_path):
+    """The frames, of which the last is not that of the full state, are as in the whole run."""
+    whole = written(load, tmp_path, SPUN + "[output]\nevery = 1\n")
+    whole.frames(slice(0, 10, 3)).save(tmp_path / "thinned.h5")
+    state = load(HELD + '[initial]\ntrajectory = "thinned.h5"\n').build().state
+    expected = load(HELD + '[initial]\ntrajectory = "run.h5"\nframe = 9\n').build().state
+    assert torch.equal(state.positions, whole.positions[9])
+    assert torch.equal(state.node_velocities, expected.node_velocities)
+    torch.testing.assert_close(state.director, expected.director, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("frame", ["", "frame = 9\n"])
 def test_begins_where_a_killed_run_was_whole(load, tmp_path, frame):
     """A killed run may have stored a frame beyond its last full state: the one before is the last."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trajectory.writers import NO_TRIANGLES, ROD_EDGES, frame_with
+from tests.trajectory.writers import NO_TRIANGLES, ROD_EDGES, frame_with, written
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Static, Trajectory, rollout, straight
 from torchdismech.errors import FailureWarning
 from torchdismech.trajectory import Frame, TrajectoryWriter
@@ -68,6 +68,21 @@ def test_time_goes_on_in_a_file_that_is_continued(tmp_path):
     second.append(failed(step=5, time=9.0))
     second.close()
     assert Trajectory.load(path).time.tolist() == [0, 10, 15]
+
+
+def test_time_goes_on_after_a_file_that_was_saved_without_its_last_frame(tmp_path):
+    """Go on from the time of the full state, which is later than the last frame."""
+    path = tmp_path / "run.h5"
+    with written(path, [0, 5, 10]):
+        pass
+    Trajectory.load(path).frames(slice(2)).save(path)
+    second = TrajectoryWriter(path, resume=Trajectory.load(path))
+    second.start(2, ROD_EDGES, NO_TRIANGLES)
+    second.append(frame_with(0, number=10.0))
+    second.append(frame_with(5, number=15.0))
+    second.close()
+    found = Trajectory.load(path)
+    assert found.step.tolist() == [0, 5, 15] and found.time.tolist() == [0, 5, 15]
 
 
 def test_parts_of_a_batch_have_one_time():

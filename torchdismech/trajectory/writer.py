@@ -81,7 +81,7 @@ class TrajectoryWriter:
             # robots that failed in the earlier part are not stepped again: they keep the status of their failure
             status = frame.status.where(frame.status != Status.STOPPED, self.resume.status[-1].to(frame.status))
             # where all had failed, the last frame's time is later than that of the states; times go on from it
-            ahead = (self.resume.time[-1] - self.resume.state.time.max()).to(frame.time)
+            ahead = (self.resume.time[-1] - self.resume.state.time.max()).clamp(min=0).to(frame.time)
             step, time = frame.step + self.resume.state_step, frame.time + ahead
             frame = dataclasses.replace(frame, step=step, time=time, status=status)
         try:

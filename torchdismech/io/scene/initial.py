@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -125,8 +126,19 @@ def _in_frame(scene: Scene, model: Model, table: Initial, run: Trajectory) -> St
         problem = "clamps with a direction of that run are let go, which its last frame alone can be: expected -1"
         raise SceneError(scene.path, (KEY, "frame"), problem)
     else:
-        state = _carried(scene, model, run, rows, frame, last)
+        state = _carried(scene, model, _with_state_as_frame(run), rows, frame, last)
     return state.replace(time=torch.zeros_like(state.time), acceleration=torch.zeros_like(state.q))
+
+
+def _with_state_as_frame(run: Trajectory) -> Trajectory:
+    """Return the run with its full state as the last frame, also where it was saved without that frame."""
+    if int(run.step[-1]) == run.state_step:
+        return run
+    state = run.state
+    row = {"positions": state.positions, "velocities": state.node_velocities, "twist": state.twist}
+    row["time"] = state.time.max()
+    longer: dict[str, Any] = {name: torch.cat([getattr(run, name), x[None]]) for name, x in row.items()}
+    return dataclasses.replace(run, **longer)
 
 
 def _carried(scene: Scene, model: Model, run: Trajectory, rows: Tensor, frame: int, last: State) -> State:
