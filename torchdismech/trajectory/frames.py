@@ -17,12 +17,10 @@ from torchdismech.model.appearance import KEY, Appearance
 from torchdismech.robot.state import State
 from torchdismech.trajectory.owner import OwnerMark
 from torchdismech.trajectory.reading import is_trajectory, read
-from torchdismech.trajectory.structure import DATASETS
+from torchdismech.trajectory.structure import DATASETS, GROUPS
 from torchdismech.trajectory.writing import write_whole
 
 __all__ = ["Frame", "Recorder", "Trajectory", "refuse_no_run"]
-
-NAMED = ("energies", "contact", "strains", "reactions")  # fields of frames that are mappings, except for `memory`
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Frame:
         """Return the frame on the CPU."""
         tensors = ("time", "iterations", "iterations_max", "residual", "status")
         moved: dict[str, Any] = {name: getattr(self, name).cpu() for name in tensors}
-        moved |= {name: {k: value.cpu() for k, value in getattr(self, name).items()} for name in (*NAMED, "memory")}
+        moved |= {name: {k: value.cpu() for k, value in getattr(self, name).items()} for name in (*GROUPS, "memory")}
         return dataclasses.replace(self, state=self.state.to("cpu"), **moved)
 
     @classmethod
@@ -81,7 +79,7 @@ class Frame:
         tensors = {name: torch.cat([getattr(f, name) for f in frames]) for name in names}
         named = {
             kind: {name: torch.cat([getattr(f, kind)[name] for f in frames]) for name in getattr(frames[0], kind)}
-            for kind in (*NAMED, "memory")
+            for kind in (*GROUPS, "memory")
         }
         time = torch.stack([f.time for f in frames]).max()
         return cls(frames[0].step, time, state, **tensors, **named)  # type: ignore[arg-type]
@@ -228,7 +226,7 @@ class Trajectory:
         if (index.step or 1) < 0:
             raise InputError(f"Trajectory.frames: index: expected frames in their order, got {index}")
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
-        kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in NAMED}
+        kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in GROUPS}
         return dataclasses.replace(self, **kept)
 
 
@@ -255,7 +253,7 @@ class Recorder:
     def append(self, frame: Frame) -> None:
         """Store a frame."""
         self._rows.append(frame.row())
-        self._named.append({kind: getattr(frame, kind) for kind in NAMED})
+        self._named.append({kind: getattr(frame, kind) for kind in GROUPS})
         self._last = frame
 
     def close(self) -> None:
@@ -268,7 +266,7 @@ class Recorder:
             raise ValueError("no frame was recorded")
         named = {
             kind: {name: torch.stack([of[kind][name] for of in self._named]) for name in self._named[0][kind]}
-            for kind in NAMED
+            for kind in GROUPS
         }
         return Trajectory(
             **{name: torch.stack([row[name] for row in self._rows]) for name in DATASETS},  # type: ignore[arg-type]
@@ -283,5 +281,4 @@ class Recorder:
 
 
 def _named(of: Frame | Trajectory) -> dict[str, Tensor]:
-    kinds = {"energy": of.energies, "contact": of.contact, "strain": of.strains, "reaction": of.reactions}
-    return {f"{kind}/{name}": value for kind, values in kinds.items() for name, value in values.items()}
+    return {f"{group}/{name}": x for field, group in GROUPS.items() for name, x in getattr(of, field).items()}

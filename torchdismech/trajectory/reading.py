@@ -23,7 +23,7 @@ from torchdismech.robot.state import BatchState, State, tensor_fields
 from torchdismech.trajectory.checks import Damaged, check_rows, check_sense, check_state, check_topology
 from torchdismech.trajectory.checksums import fixed_checksum, row_checksums, state_checksum
 from torchdismech.trajectory.members import BYTES, FLOATS, INTEGERS, NUMBERS, UNSIGNED, Members, Shape
-from torchdismech.trajectory.structure import COPIES, DATASETS, MEMORY, SHAPES
+from torchdismech.trajectory.structure import COPIES, DATASETS, GROUPS, MEMORY, SHAPES
 
 if TYPE_CHECKING:
     import h5py
@@ -34,6 +34,15 @@ BLOCK = 1 << 22  # most bytes that are read at a time for checksums
 # h5py has no exceptions of its own; damaged files make it raise these
 UNREADABLE = (OSError, KeyError, ValueError, RuntimeError, TypeError, AttributeError, OverflowError, MemoryError)
 OTHERWISE_OPEN = "flag values don't match"  # in HDF5's message if this process has the file open with a lock
+# by group of datasets that have one entry for each row: the shapes of those that are not in SHAPES
+SHAPES_IN_GROUPS: dict[str, Shape] = {
+    "energy": ("T", "B"),
+    "strain": ("T", "B", ...),
+    "reaction": ("T", "B", 6),
+    "contact": ("T", "B"),
+    "contact/force": ("T", "B", 3),
+    "contact/load": ("T", "B"),
+}
 WHOLE_NUMBERS = ("step", "newton/iterations", "newton/iterations_max", "newton/status")
 PAUSE = 0.005  # s to wait before reading again a state that was being written
 
@@ -144,10 +153,7 @@ def _fields(path: Path) -> dict[str, Any]:
     check_state({name: v.numpy() for name, v in of_state.items()}, state_step, arrays, complete)
     return {
         **{field: mapped[dataset] for field, dataset in DATASETS.items()},
-        "energies": _within(mapped, "energy/"),
-        "contact": _within(mapped, "contact/"),
-        "strains": _within(mapped, "strain/"),
-        "reactions": _within(mapped, "reaction/"),
+        **{field: _within(mapped, f"{group}/") for field, group in GROUPS.items()},
         "rod_edges": known_before["topology/rod_edges"],
         "triangles": known_before["topology/triangles"],
         "state": state,
@@ -160,27 +166,12 @@ def _fields(path: Path) -> dict[str, Any]:
 
 def _rows(members: Members) -> dict[str, h5py.Dataset]:
     """Return the datasets that have one entry for each row, by name."""
-    names = [*DATASETS.values(), *(f"energy/{name}" for name in members.names("energy"))]
-    shapes: dict[str, Shape] = {name: SHAPES.get(name, ("T", "B")) for name in names}
-    if members.has("strain"):
-        shapes |= {f"strain/{name}": ("T", "B", ...) for name in members.names("strain")}
-    if members.has("reaction"):
-        shapes |= {f"reaction/{name}": ("T", "B", 6) for name in members.names("reaction")}
-    if members.has("contact"):
-        shapes |= _contact_shapes(members)
+    shapes: dict[str, Shape] = {name: SHAPES[name] for name in DATASETS.values()}
+    for group, shape in SHAPES_IN_GROUPS.items():
+        names = members.names(group) if group == "energy" or members.has(group) else []
+        paths = [f"{group}/{name}" for name in names if f"{group}/{name}" not in SHAPES_IN_GROUPS]
+        shapes |= {path: SHAPES.get(path, shape) for path in paths}
     return {name: members.dataset(name, shape, _kinds(name)) for name, shape in shapes.items()}
-
-
-def _contact_shapes(members: Members) -> dict[str, Shape]:
-    """Return the expected shapes of the datasets of contact, by name."""
-    names = members.names("contact")
-    shapes: dict[str, Shape] = {f"contact/{name}": ("T", "B") for name in names if name not in ("force", "load")}
-    for group, axes in (("force", ("T", "B", 3)), ("load", ("T", "B"))):
-        if group in names:
-            shapes |= {f"contact/{group}/{name}": axes for name in members.names(f"contact/{group}")}
-    if "node_force" in names:
-        shapes["contact/node_force"] = SHAPES["positions"]
-    return shapes
 
 
 def _kinds(name: str) -> tuple[np.dtype, ...]:

@@ -18,7 +18,7 @@ from torchdismech.version import __version__
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COPIES", "DATASETS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "unit_of_strain"]
+__all__ = ["COPIES", "DATASETS", "GROUPS", "MEMORY", "SHAPES", "Contents", "Place", "lay_out", "unit_of_strain"]
 
 COPIES = ("state", "state/backup")
 MEMORY = "memory"  # the group in each copy of the state that holds the controller's memory
@@ -34,6 +34,8 @@ DATASETS = {
     "residual": "newton/residual",
     "status": "newton/status",
 }
+# groups of those datasets of a row that have names of their own, by the field of a `Trajectory`
+GROUPS = {"energies": "energy", "contact": "contact", "strains": "strain", "reactions": "reaction"}
 # shapes and units of datasets, for T rows, B robots, N nodes, A framed edges (or joints of a chain, or chambers of an
 # arm), n dofs, S springs, M internal variables, C contacts of an arm, E rod edges, F triangles
 DESCRIBED: dict[str, tuple[tuple[str | int, ...], str | None]] = {
