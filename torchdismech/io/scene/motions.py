@@ -12,7 +12,7 @@ from torchdismech.errors import warn
 from torchdismech.io.scene.actuators import driven_over_time
 from torchdismech.io.scene.files import table_over_time
 from torchdismech.io.scene.refusals import Key, SceneError
-from torchdismech.io.scene.schedule import Path3, Rotation, Schedule, Translation, Twisting
+from torchdismech.io.scene.schedule import NodeMotion, Path3, Rotation, Schedule, Translation, Twisting
 from torchdismech.io.scene.turning import refuse_half_turns_in_a_step
 from torchdismech.io.schema import scene as schema
 from torchdismech.io.tables import TimeTable
@@ -33,46 +33,45 @@ OUT_OF_SHAPE = 1e-6  # over the distance between two nodes of a clamp: files hav
 
 def build_schedule(scene: Scene, model: Model) -> Schedule:
     """Return the schedule of a scene, but for the function that actuation.python names, which is not run here."""
-    node_motions, edge_motions = _motions(scene)
+    node_motions, edge_motions = _node_motions(scene), _edge_motions(scene)
     _refuse_unclamped_motions(scene, model)
-    turning = {node for motion in node_motions if isinstance(motion, Rotation) for node in motion.index}
+    rotations = {k: motion for k, motion in node_motions.items() if isinstance(motion, Rotation)}
+    turning = {node for rotation in rotations.values() for node in rotation.index}
     poses = not turning.isdisjoint(model.body.held.nodes.tolist())
     if poses:
         _refuse_split_clamps(scene, model)
         _refuse_turned_edges(scene, model)
-        _refuse_paths_out_of_shape(scene, model, [m for m in node_motions if isinstance(m, Path3)])
-        numbers = [k for k, move in enumerate(scene.document.move) if move.nodes is not None]
-        by_number = zip(numbers, node_motions, strict=True)
-        refuse_half_turns_in_a_step(scene, {k: motion for k, motion in by_number if isinstance(motion, Rotation)})
+        _refuse_paths_out_of_shape(scene, model, {k: m for k, m in node_motions.items() if isinstance(m, Path3)})
+        refuse_half_turns_in_a_step(scene, rotations)
     return Schedule(
         poses=poses,
-        node_motions=node_motions,
+        node_motions=list(node_motions.values()),
         edge_motions=edge_motions,
         strains=_strains(scene, model),
         values=driven_over_time(scene, model),
     )
 
 
-def _motions(scene: Scene) -> tuple[list[Translation | Rotation | Path3], list[Twisting]]:
-    """Return the motions of nodes and of edges; refuse two of one node at the same time."""
-    node_motions: list[Translation | Rotation | Path3] = []
-    edge_motions: list[Twisting] = []
-    owner: list[int] = []
+def _node_motions(scene: Scene) -> dict[int, NodeMotion]:
+    """Return the motions of nodes by the number of their [[move]]; refuse two of one node at the same time."""
+    motions: dict[int, NodeMotion] = {}
     for k, move in enumerate(scene.values.move):
         if move.nodes is not None:
             motion = _node_motion(scene, k, move)
-            clashing = [other for other, earlier in zip(owner, node_motions, strict=True) if motion.overlaps(earlier)]
+            clashing = [number for number, earlier in motions.items() if motion.overlaps(earlier)]
             if clashing:
                 problem = f"a node is moved by move.{clashing[0]} at the same time: set start and stop apart"
                 raise SceneError(scene.path, ("move", k, "nodes"), problem)
-            node_motions.append(motion)
-            owner.append(k)
-        if move.edges is not None and move.twist_rate is not None:
-            edge_motions.append(Twisting(move.edges, move.start, move.stop, move.twist_rate))
-    return node_motions, edge_motions
+            motions[k] = motion
+    return motions
 
 
-def _node_motion(scene: Scene, k: int, move: schema.Move) -> Translation | Rotation | Path3:
+def _edge_motions(scene: Scene) -> list[Twisting]:
+    moves = [move for move in scene.values.move if move.edges is not None]
+    return [Twisting(move.edges, move.start, move.stop, move.twist_rate) for move in moves]
+
+
+def _node_motion(scene: Scene, k: int, move: schema.Move) -> NodeMotion:
     assert move.nodes is not None
     key: Key = ("move", k)
     if move.velocity is not None:
@@ -156,10 +155,9 @@ def _refuse_turned_edges(scene: Scene, model: Model) -> None:
                 raise SceneError(scene.path, ("move", k, "twist_rate"), problem)
 
 
-def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: list[Path3]) -> None:
+def _refuse_paths_out_of_shape(scene: Scene, model: Model, paths: dict[int, Path3]) -> None:
     """Refuse paths from files that turn or deform a clamp where clamps move as rigid bodies: they may only shift it."""
-    numbers = [k for k, move in enumerate(scene.document.move) if move.file is not None]
-    for k, path in zip(numbers, paths, strict=True):
+    for k, path in paths.items():
         for number, clamp in enumerate(model.body.clamps):
             columns = [path.index.index(node) for node in clamp.nodes if node in path.index]
             if len(columns) < 2:

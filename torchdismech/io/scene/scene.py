@@ -322,10 +322,9 @@ def _check_solver(path: Path, setting: linear.Setting) -> None:
 
 def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
     """Return one error with a line for each fault, for ten of them at most."""
-    errors = [str(SceneError(path, key, problem)) for key, problem in faults]
-    first = SceneError(path, *faults[0])
-    first.args = ("\n".join(errors[:10]),)
-    return first
+    errors = [SceneError(path, key, problem) for key, problem in faults[:10]]
+    errors[0].args = ("\n".join(map(str, errors)),)
+    return errors[0]
 
 
 def read_geometry(path: Path, robot: Robot) -> Geometry:

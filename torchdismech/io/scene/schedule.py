@@ -18,6 +18,7 @@ from torchdismech.robot.state import Control
 
 __all__ = [
     "Motion",
+    "NodeMotion",
     "Path3",
     "Rotation",
     "Schedule",
@@ -118,6 +119,7 @@ class Twisting(Motion):
         return theta + rate * self.elapsed(time)
 
 
+NodeMotion = Translation | Rotation | Path3
 Function = Callable[[Tensor, Model, Control], Control]
 
 
@@ -137,7 +139,7 @@ class Schedule:
     function : called last with (time, model, control); the control that it returns is the schedule's.
     """
 
-    node_motions: list[Translation | Rotation | Path3]
+    node_motions: list[NodeMotion]
     edge_motions: list[Twisting]
     strains: dict[str, TimeTable] = field(default_factory=dict)
     values: dict[str, Driven] = field(default_factory=dict)
@@ -174,7 +176,7 @@ class Schedule:
         return model.body.q_of(x, theta)
 
     @property
-    def _in_order(self) -> list[Translation | Rotation | Path3]:
+    def _in_order(self) -> list[NodeMotion]:
         return sorted(self.node_motions, key=lambda motion: motion.start)
 
     def _pose(self, time: Tensor, model: Model) -> Tensor:
