@@ -78,6 +78,7 @@ class Tendon(Table):
 class Chamber(Table):
     """[[chamber]]: a pressure chamber along a rod."""
 
+    one_of = ("pressure", "pressure_file")
     driven_by: ClassVar[str] = "pressure"
 
     nodes: Annotated[Nodes, Field(min_length=2)] = Field(description="node indices along the chamber")
@@ -86,11 +87,6 @@ class Chamber(Table):
     area: PerRobot[Positive] = Field(description="area of its sections [m^2]")
     pressure: PerRobot[float] | None = Field(None, description="pressure over that outside [Pa]")
     pressure_file: TimeTableName | None = Field(None, description="name of a table: time, pressure")
-
-    @model_validator(mode="after")
-    def _one_pressure(self) -> Chamber:
-        exactly_one(self, "pressure", "pressure_file")
-        return self
 
 
 def drive_file(table: Tendon | Chamber) -> FileName | None:

@@ -6,7 +6,7 @@ import math
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -102,6 +102,13 @@ class Table(BaseModel):
 
     # validators are built at their first use: most tables are part of another one, whose validator includes theirs
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
+    one_of: ClassVar[tuple[str, ...]] = ()  # keys of which a table has to have exactly one
+
+    @model_validator(mode="after")
+    def _has_one_of(self) -> Table:
+        if self.one_of:
+            exactly_one(self, *self.one_of)
+        return self
 
 
 class FilledTable(Table):

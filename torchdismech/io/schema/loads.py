@@ -18,7 +18,6 @@ from torchdismech.io.schema.base import (
     Stop,
     Table,
     Vector,
-    exactly_one,
     ordered,
 )
 
@@ -49,18 +48,17 @@ class PointForce(Load):
 class LineLoad(Load):
     """[[line_load]]: a constant force along lines, spread evenly over their rest length."""
 
+    one_of = ("edges", "sides")
+
     edges: Edges | None = Field(None, description="rod edge indices")
     sides: Sides | None = Field(None, description="pairs of node indices, such as sides of triangles")
     load: PerRobot[Vector] = Field(description="force for each length [x, y, z] in N/m")
 
-    @model_validator(mode="after")
-    def _somewhere(self) -> LineLoad:
-        exactly_one(self, "edges", "sides")
-        return self
-
 
 class Moment(Load):
     """[[moment]]: a constant moment on rods."""
+
+    one_of = ("nodes", "edges")
 
     nodes: Nodes | None = Field(None, description="node indices; the edges at each share the moment")
     edges: Edges | None = Field(None, description="rod edge indices")
@@ -68,8 +66,3 @@ class Moment(Load):
     frame: Literal["world", "material"] = Field(
         "world", description="axes: x, y, z, or m1, m2 and the tangent of the section, which it follows"
     )
-
-    @model_validator(mode="after")
-    def _somewhere(self) -> Moment:
-        exactly_one(self, "nodes", "edges")
-        return self

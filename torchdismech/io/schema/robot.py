@@ -332,6 +332,8 @@ class Inertia(Table):
 class Clamp(Table):
     """[[clamp]]: fixed dofs."""
 
+    one_of = ("nodes", "box")
+
     nodes: Nodes | None = Field(None, description="node indices")
     box: Box | None = Field(None, description="{min = [..], max = [..]}")
     axes: str | None = Field(None, description='subset of "xyz", by default all')
@@ -346,8 +348,3 @@ class Clamp(Table):
     normal: PerRobot[Vector] | None = Field(
         None, description="[x, y, z] across the plane that nodes slide in, not with axes or along"
     )
-
-    @model_validator(mode="after")
-    def _one_selection(self) -> Clamp:
-        exactly_one(self, "nodes", "box")
-        return self
