@@ -166,14 +166,14 @@ def test_clamps_with_a_direction_are_let_go(load, tmp_path):
 def test_contact_is_looked_at_where_robots_begin(load):
     """Refuse overlap with a barrier where the robots begin, not where they are built."""
     floor = '[floor]\nheight = 0.05\nstiffness = 10.0\nresponse = "barrier"\n'
-    with pytest.raises(InputError, match=r"floor: node \d of robot 0 starts at a gap of -0.05"):
+    with pytest.raises(InputError, match=r"toml: robot 0, node \d: the gap to obstacle 'floor' is -0.05"):
         load(FREE + floor).build()
     up = table([[x, y, z + 0.1] for x, y, z in NODES])
     scene = load(FREE + floor + '[initial]\npositions_file = "x.txt"\n', x__txt=up)
     assert scene.build().state.positions[0, :, 2].tolist() == [0.1] * 5
     assert CliRunner().invoke(app, ["check", str(scene.path)]).exit_code == 0
     down = table([[x, y, z + 0.02] for x, y, z in NODES])
-    with pytest.raises(InputError, match=r"floor: node \d of robot 0 starts at a gap of -0.03"):
+    with pytest.raises(InputError, match=r"initial: robot 0, node \d: the gap to obstacle 'floor' is -0.03"):
         load(FREE + floor + '[initial]\npositions_file = "x.txt"\n', x__txt=down).build()
 
 

@@ -14,14 +14,13 @@ MALFORMED = {
     "two floors": (f"{scene_text()}\n[[floor]]\n{floor()}\n", "floor: expected", "table [floor]"),
     "start in the floor": (
         scene_text(floor=floor(response='"barrier"', height="0.0")),
-        "floor: node 0 of robot 0 starts at a gap of -0.001 m",
-        "above 0",
+        "robot 0, node 0: the gap to obstacle 'floor' is -0.001 m",
     ),
     "one robot in the floor": (
         scene_text(floor=floor(response='"barrier"'))
         + "[batch]\nsize = 2\n[batch.randomize]\n"
         + '"floor.height" = {values = [-0.1, 0.1]}\n',
-        "floor: node 0 of robot 1 starts at a gap of -0.101 m",
+        "robot 1, node 0: the gap to obstacle 'floor' is -0.101 m",
     ),
     "clamped in a constraint": (
         scene_text(floor=constraint(height="0.0")),
@@ -42,7 +41,7 @@ MALFORMED = {
             "rod_edges = [[0, 1], [2, 3]]",
             self_contact='stiffness = 1.0\nresponse = "barrier"',
         ),
-        "self_contact: what joins nodes [0, 1, 2, 3] of robot 0 starts at a gap of -0.001 m",
+        "robot 0, node 0: the gap to a part of its own (self_contact) is -0.001 m",
     ),
     "negative ring": (
         scene_text(self_contact="stiffness = 1.0\nring = -1"),
@@ -162,7 +161,7 @@ MALFORMED = {
     ),
     "start in an obstacle": (
         scene_text(obstacle=ball(center="[0.3, 0, 0]", response='"barrier"')),
-        "obstacle.0: node 3 of robot 0 starts at a gap of -0.101 m",
+        "robot 0, node 3: the gap to obstacle 'obstacle0' is -0.101 m",
     ),
     # contact: statics
     "friction in statics": (

@@ -156,6 +156,26 @@ def test_python_adds_to_the_robot_of_a_scene(load):
     assert setup.model.forces[-1].pressure == 10.0
 
 
+ADDED = {
+    "an obstacle": lambda robot: robot.add_contact(
+        contact.Obstacle(contact.HalfSpace((0, 0, -1.0), (0, 0, 1.0)), contact.Penalty(100.0, 1e-3))
+    ),
+    "parts that begin at no gap": lambda robot: robot.add_contact(
+        contact.SelfContact(contact.Barrier(100.0, 1e-3), ring=1)
+    ),
+    "a tendon": lambda robot: robot.add_force(actuation.Tendons([[actuation.AtNodes([1, 2, 3])]], tension=[1.0])),
+}
+
+
+@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize("tables", ["", TENDON + "nodes = [1, 2]\n[floor]\nheight = -1.0\nstiffness = 10.0\n"])
+def test_python_adds_beside_what_a_scene_has_of_a_kind(load, added, tables):
+    """Take contacts and tendons from Python beside those of the scene, of which it may have none."""
+    model = load(ROD + tables).build(add=ADDED[added]).model
+    before = load(ROD + tables).build().model
+    assert len(model.forces) + len(model.self_contacts) == len(before.forces) + len(before.self_contacts) + 1
+
+
 def test_python_gives_laws_to_some_rods():
     """Let single springs remember and dissipate, by numbers that are zero elsewhere."""
     builder = rod()

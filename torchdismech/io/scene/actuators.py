@@ -71,7 +71,7 @@ def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
     names = {place: name for name, place in model.places.items()}
     forces = [force for force in model.forces if isinstance(force, RoutedForce)]
     driven: dict[str, Driven] = {}
-    for group, force in zip(_groups(scene), forces, strict=True):
+    for group, force in zip(_groups(scene), forces, strict=False):  # after these are those that Python has added
         if any(schema.drive_file(table) is not None for _, table in group.tables):
             columns = [_over_time(scene, group, k, table) for k, table in group.tables]
             _refuse_pulls(scene, group, force, columns)

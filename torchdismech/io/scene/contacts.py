@@ -24,7 +24,6 @@ from torchdismech.contact import (
 )
 from torchdismech.contact.obstacles.mesh import Mesh
 from torchdismech.contact.obstacles.shape import Shape
-from torchdismech.contact.obstacles.touch_points import TouchPoints
 from torchdismech.contact.response import Response
 from torchdismech.io.scene.files import reading, table_over_time
 from torchdismech.io.scene.refusals import Key, SceneError, naming
@@ -37,7 +36,7 @@ from torchdismech.values import tensor_of
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
 
-__all__ = ["add_contacts", "refuse_overlap"]
+__all__ = ["add_contacts", "refuse_clamped_overlap"]
 
 POTENTIALS: dict[str, type[Penalty] | type[Barrier]] = {"penalty": Penalty, "barrier": Barrier}
 ROUNDING = 1e-12  # of components of unit vectors
@@ -154,21 +153,24 @@ def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:
 # ---- at the start ------------------------------------------------------------------------------------------------
 
 
-def refuse_overlap(scene: Scene, model: Model, x: Tensor) -> None:
-    """Refuse initial positions x (B, N, 3) with overlaps that the contact response cannot handle.
+def refuse_clamped_overlap(scene: Scene, model: Model, x: Tensor) -> None:
+    """Refuse initial positions x (B, N, 3) with clamped nodes in obstacles by complementarity, which cannot push them.
 
-    A barrier needs gaps above 0, to obstacles and between parts of the robot; complementarity cannot push clamped nodes
-    out of an obstacle, and refuses only these.
+    Obstacles that Python has added, which follow the scene's, are not looked at.
     """
-    tables = scene.document.contacts
-    self_contact_keys: list[Key] = [key for key, table in tables.items() if isinstance(table, schema.SelfContact)]
-    for key, obstacle in zip([key for key in tables if key not in self_contact_keys], model.obstacles, strict=True):
-        gap, held = _at_the_start(model, obstacle, x)
-        if obstacle.law.response.feasible_only:
-            _refuse_gaps(scene, key, obstacle.points, gap, gap <= 0, "")
-        elif obstacle.constrained:
-            _refuse_gaps(scene, key, obstacle.points, gap, held & (gap < -obstacle.law.response.tolerance), "clamped ")
-    _refuse_touching_parts(scene, model, self_contact_keys, x)
+    keys = [key for key, table in scene.document.contacts.items() if not isinstance(table, schema.SelfContact)]
+    for key, obstacle in zip(keys, model.obstacles, strict=False):
+        if obstacle.constrained:
+            gap, held = _at_the_start(model, obstacle, x)
+            refused = held & (gap < -obstacle.law.response.tolerance)
+            if bool(refused.any()):
+                robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
+                problem = (
+                    f"clamped {obstacle.points.point_name(point)} of robot {robot} starts at a gap of "
+                    f'{gap[robot, point]:.6g} m; response = "complementarity" expects the gaps of clamped nodes, which '
+                    "it cannot push out, above 0 at the start"
+                )
+                raise SceneError(scene.path, key, problem)
 
 
 def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,28 +191,3 @@ def _at_the_start(model: Model, obstacle: Obstacle, x: Tensor) -> tuple[Tensor, 
     between = (held_fully[:, points.nodes] | (points.weights == 0)).all(2)[:, body.n_nodes :]
     held = torch.cat([held_along(normal[:, : body.n_nodes]), between], dim=1)
     return obstacle.clearance(distance), held
-
-
-def _refuse_gaps(scene: Scene, key: Key, points: TouchPoints, gap: Tensor, refused: Tensor, what: str) -> None:
-    """Raise an error that names the smallest of the gaps (B, P) at which `refused` (B, P) is True, if there is any."""
-    if bool(refused.any()):
-        robot, point = divmod(int(gap.where(refused, torch.inf).argmin()), gap.shape[1])
-        _refuse(scene, key, f"{what}{points.point_name(point)} of robot {robot}", float(gap[robot, point]))
-
-
-def _refuse_touching_parts(scene: Scene, model: Model, keys: list[Key], x: Tensor) -> None:
-    """Refuse parts of the robot that touch at the start with a barrier between them; `keys` are of self-contacts."""
-    contacts, q = model.self_contacts, model.body.q_of(x)
-    for touching in contacts.touching(contacts.pairs(x, x, x.new_zeros(len(x))), q, torch.zeros_like(q)):
-        number = touching.table.contact
-        if contacts[number].law.response.feasible_only and len(touching.gap) and touching.gap.min() <= 0:
-            worst = touching.chosen[touching.gap.argmin()]
-            robot, nodes = int(touching.table.robot[worst]), touching.table.listed_nodes[worst].tolist()
-            _refuse(scene, keys[number], f"what joins nodes {nodes} of robot {robot}", float(touching.gap.min()))
-
-
-def _refuse(scene: Scene, key: Key, what: str, gap: float) -> None:
-    response = scene.document.contacts[key].response
-    expected = "all gaps" if response == "barrier" else "the gaps of clamped nodes, which it cannot push out,"
-    problem = f'{what} starts at a gap of {gap:.6g} m; response = "{response}" expects {expected} above 0 at the start'
-    raise SceneError(scene.path, key, problem)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.inelastic import internal_count
-from torchdismech.io.scene.contacts import refuse_overlap
+from torchdismech.io.scene.contacts import refuse_clamped_overlap
 from torchdismech.io.scene.files import reading
 from torchdismech.io.scene.refusals import SceneError, naming
 from torchdismech.io.scene.schedule import Schedule
@@ -52,15 +52,15 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
         raise SceneError(scene.path, KEY, problem)
     _refuse_out_of_plane(scene, model, state)
     _refuse_displaced_clamps(scene, model, state)
-    refuse_overlap(scene, model, state.positions)
+    refuse_clamped_overlap(scene, model, state.positions)
     state = state.replace(velocity=model.unknowns.with_held(state.velocity, 0.0))
     control = schedule(state.time, model)
-    if table.velocity is None and table.angular_velocity is None:
-        state = model.accelerated(state, control)
-    else:
-        center = None if table.center is None else _vector(scene, state, "center")
-        turn = _vector(scene, state, "angular_velocity")
-        with naming(scene.path, (KEY,)):
+    with naming(scene.path, () if scene.document.initial is None else (KEY,)):
+        if table.velocity is None and table.angular_velocity is None:
+            state = model.accelerated(state, control)
+        else:
+            center = None if table.center is None else _vector(scene, state, "center")
+            turn = _vector(scene, state, "angular_velocity")
             state = model.thrown(state, _vector(scene, state, "velocity"), turn, center, table.nodes, control)
     if table.moved and not bool(state.finite().all()):
         robot = int((~state.finite()).nonzero()[0])
