@@ -21,7 +21,6 @@ from torchdismech.values import numbers
 
 __all__ = [
     "as_tensor",
-    "collapsed_edge",
     "initial_motion",
     "placed_state",
     "posture",
@@ -75,21 +74,13 @@ def placed_state(body: Body, frames: Frames, q: Tensor | None, velocity: Tensor)
     return frames.moved(state, q)
 
 
-def collapsed_edge(body: Body, positions: Tensor) -> tuple[int, int, int] | None:
-    """Return (robot, node, node) of an edge whose ends coincide at positions (B, N, 3); None if there is none."""
-    links = torch.as_tensor(body.links, device=positions.device)
-    same = (positions[:, links[:, 0]] == positions[:, links[:, 1]]).all(-1)
-    if not bool(same.any()):
-        return None
-    robot, link = same.nonzero()[0].tolist()
-    return robot, *links[link].tolist()
-
-
 def _refuse_collapsed(where: str, body: Body, positions: Tensor) -> None:
     """Refuse edges of length zero at positions (B, N, 3), as they have no direction."""
-    edge = collapsed_edge(body, positions)
-    if edge is not None:
-        robot, start, end = edge
+    links = torch.as_tensor(body.links, device=positions.device)
+    same = (positions[:, links[:, 0]] == positions[:, links[:, 1]]).all(-1)
+    if bool(same.any()):
+        robot, link = same.nonzero()[0].tolist()
+        start, end = links[link].tolist()
         raise InputError(f"{where}: nodes {start} and {end} of robot {robot} are in one place, and an edge joins them")
 
 

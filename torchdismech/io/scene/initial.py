@@ -17,7 +17,6 @@ from torchdismech.io.scene.schedule import Schedule
 from torchdismech.io.schema.initial import Initial
 from torchdismech.io.tables import read_vectors
 from torchdismech.model import Model
-from torchdismech.model.initial import collapsed_edge
 from torchdismech.model.released import without_held
 from torchdismech.robot.state import State
 from torchdismech.trajectory import Trajectory
@@ -45,12 +44,14 @@ def initial_state(scene: Scene, model: Model, schedule: Schedule) -> State:
     """
     table = scene.document.initial or Initial.model_construct()
     state = _placed(scene, model, table)
-    _refuse_collapsed_edges(scene, model, state.positions)
     if not bool(torch.isfinite(state.director).all()):
         robot, edge = (~torch.isfinite(state.director).all(-1)).nonzero()[0].tolist()
         problem = f"edge {edge} of robot {robot} points right against where it does as built: its frame is not known"
         raise SceneError(scene.path, KEY, problem)
-    _refuse_out_of_plane(scene, model, state)
+    if model.in_plane is not None:
+        with naming(scene.path, (KEY,)):
+            model.in_plane.refuse_shape("positions", state.q)
+            model.in_plane.refuse_velocity("velocities", state.velocity)
     _refuse_displaced_clamps(scene, model, state)
     refuse_clamped_overlap(scene, model, state.positions)
     state = state.replace(velocity=model.unknowns.with_held(state.velocity, 0.0))
@@ -98,8 +99,8 @@ def _placed(scene: Scene, model: Model, table: Initial) -> State:
 def _posture(scene: Scene, model: Model, name: str) -> Tensor:
     """Return the dofs q (B, n) of robots with the node positions of a file."""
     x = _of_nodes(scene, model, "positions_file", name)
-    _refuse_collapsed_edges(scene, model, x[None])
-    q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
+    with naming(scene.path, (KEY, "positions_file")):
+        q = model.posture(x.expand(scene.batch, -1, -1).contiguous())
     if not bool(torch.isfinite(q).all()):
         raise SceneError(scene.path, (KEY, "positions_file"), f"{name}: a triangle has no area there, and no normal")
     return q
@@ -231,39 +232,6 @@ def _laws(run: Trajectory) -> list | None:
     """Return the tables [[inelastic]] of the scene of a run; None if the run was not made from a scene."""
     text = run.attributes.get("tables")
     return None if text is None else json.loads(text).get("inelastic", [])
-
-
-# ---- refusals ----------------------------------------------------------------------------------------------------
-
-
-def _refuse_collapsed_edges(scene: Scene, model: Model, positions: Tensor) -> None:
-    """Refuse positions (B, N, 3) in which both nodes of an edge are at the same place."""
-    edge = collapsed_edge(model.body, positions)
-    if edge is not None:
-        robot, start, end = edge
-        problem = f"nodes {start} and {end} of robot {robot} begin at the same place, and an edge joins them"
-        raise SceneError(scene.path, KEY, problem)
-
-
-def _refuse_out_of_plane(scene: Scene, model: Model, state: State) -> None:
-    """Refuse planar robots whose initial positions or velocities are out of their plane."""
-    table = scene.document.initial
-    if table is None or not scene.document.robot.planar:
-        return
-    y, rest_y = state.positions[..., 1], model.nodes[:, 1]
-    sideways = [name for name, axes in (("velocity", (1,)), ("angular_velocity", (0, 2))) if _has(scene, name, axes)]
-    if bool((state.node_velocities[..., 1] != 0).any()):
-        sideways.append("velocity_file" if table.trajectory is None else "trajectory")
-    if bool((y != rest_y).any()):
-        sideways.append("positions_file" if table.trajectory is None else "trajectory")
-    if sideways:
-        raise SceneError(scene.path, (KEY, sideways[0]), "a planar robot cannot leave the x-z plane")
-
-
-def _has(scene: Scene, name: str, axes: tuple[int, ...]) -> bool:
-    """Return whether the vector `name` of [initial] is given and has components along some axes."""
-    given = getattr(scene.values.initial, name)
-    return given is not None and bool((tensor_of(given)[..., axes] != 0).any())
 
 
 def _refuse_displaced_clamps(scene: Scene, model: Model, state: State) -> None:
