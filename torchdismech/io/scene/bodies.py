@@ -119,14 +119,7 @@ def _replace_membrane(scene: Scene, builder: RobotBuilder, table: Any) -> None:
 
 def stiffen_springs(scene: Scene, builder: RobotBuilder) -> None:
     """Give single springs the stiffnesses of their [[spring]] tables."""
-    edges = {frozenset(edge) for edge in scene.geometry.rod_edges.tolist()}
     for k, spring in enumerate(scene.values.spring):
-        for start, middle, end in spring.nodes:
-            if start == end or not {frozenset((start, middle)), frozenset((middle, end))} <= edges:
-                problem = (
-                    f"expected nodes of two rod edges that meet at the one in the middle, got {[start, middle, end]}"
-                )
-                raise SceneError(scene.path, ("spring", k, "nodes"), problem)
         with naming(scene.path, ("spring", k)):
             builder.set_spring_stiffness(spring.nodes, **_given(spring.stiffness))
 
