@@ -123,23 +123,16 @@ def _from_code(scene: Scene, name: str, model: Model, dt: float) -> Controller:
         raise user_function.refused(
             f"has to return a controller, such as a function of (state, control, model), got {controller!r}"
         )
-    kind = _UserControllerWithMemory if remembers(controller) else _UserController
-    return kind(user_function, controller)
+    if remembers(controller):
+        return _WithMemory(user_function, controller)
+
+    def checked(state: State, control: Control, model: Model) -> Control:
+        return user_function.checked(user_function.call(controller, state, control, model), model, state.batch)
+
+    return checked
 
 
-class _UserController:
-    """A controller without memory made by a user's code; its errors are named and its controls checked."""
-
-    def __init__(self, user_function: UsersFunction, controller: Any):
-        self.user_function, self.controller = user_function, controller
-
-    def __call__(self, state: State, control: Control, model: Model) -> Control:
-        """Return the control of the step from `state`."""
-        answer = self.user_function.call(self.controller, state, control, model)
-        return self.user_function.checked(answer, model, state.batch)
-
-
-class _UserControllerWithMemory:
+class _WithMemory:
     """A controller with memory made by a user's code; its errors are named and its controls checked."""
 
     def __init__(self, user_function: UsersFunction, controller: Any):

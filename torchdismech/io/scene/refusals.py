@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from torchdismech.errors import InputError, shown
+from torchdismech.errors import InputError, any_of, shown
 from torchdismech.io.schema.base import PER_ROBOT, Key, is_marked
 
 __all__ = ["Key", "SceneError", "field_at", "naming", "sentences"]
@@ -103,7 +103,7 @@ def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]
     """Return key and sentence where the key that tells alternative tables apart is missing, or has an unknown value."""
     assert field is not None, "alternatives stand in a field"
     tag = fault["ctx"]["discriminator"].strip("'")
-    choices = _alternatives([repr(name) for table in _tables(field.annotation) for name in _tags(table)])
+    choices = any_of(*(repr(name) for table in _tables(field.annotation) for name in _tags(table)))
     if fault["type"] == "union_tag_not_found":
         return (*key, tag), f"missing; expected {choices}"
     return (*key, tag), f"expected {choices}, got {shown(fault['input'][tag])}"
@@ -113,11 +113,7 @@ def _choices(field: FieldInfo | None) -> str:
     """Return the values that a key may have, in words: "'a', 'b' or 'c'"; empty unless its type lists them."""
     if field is None or typing.get_origin(field.annotation) is not typing.Literal:
         return ""
-    return _alternatives([repr(choice) for choice in typing.get_args(field.annotation)])
-
-
-def _alternatives(words: Sequence[str]) -> str:
-    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return any_of(*map(repr, typing.get_args(field.annotation)))
 
 
 def _of_each_robot(key: Key, field: FieldInfo | None, fault: Any) -> str:
