@@ -33,22 +33,14 @@ COMPONENT_COLOURS = ("#4477aa", "#228833", "#cc3311")
 
 
 def save_picture(
-    trajectory: Trajectory,
-    path: str | Path,
-    robot: int = 0,
-    node: int = -1,
-    snapshots: int | None = None,
+    trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int | None = None
 ) -> None:
     """Draw a trajectory to a file, whose ending (.png, .pdf, .svg) says the format; arguments as `draw_trajectory`."""
     write_figure(path, lambda: draw_trajectory(trajectory, robot, node, snapshots))
 
 
 def pictured(
-    trajectory: Trajectory,
-    path: str | Path,
-    robot: int = 0,
-    node: int = -1,
-    snapshots: int | None = None,
+    trajectory: Trajectory, path: str | Path, robot: int = 0, node: int = -1, snapshots: int | None = None
 ) -> None:
     """Draw as `save_picture` does where matplotlib is installed, and print which file was written, or why none was."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -70,12 +62,7 @@ def write_figure(path: str | Path, drawn: Callable[[], Figure]) -> None:
         figure.savefig(part, dpi=150)
 
 
-def draw_trajectory(
-    trajectory: Trajectory,
-    robot: int = 0,
-    node: int = -1,
-    snapshots: int | None = None,
-) -> Figure:
+def draw_trajectory(trajectory: Trajectory, robot: int = 0, node: int = -1, snapshots: int | None = None) -> Figure:
     """Return a figure of one robot's shapes over time and of one node's displacement.
 
     Rods are lines; shells are shaded, translucent surfaces, always in space. Obstacles that the run keeps are drawn,

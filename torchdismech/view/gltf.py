@@ -110,11 +110,7 @@ def still_glb(shown: Shown, faces: np.ndarray) -> bytes:
 
 
 def _file(
-    buffer: _Buffer,
-    meshes: list[dict[str, Any]],
-    nodes: list[dict[str, Any]],
-    root: int,
-    animation: dict[str, Any],
+    buffer: _Buffer, meshes: list[dict[str, Any]], nodes: list[dict[str, Any]], root: int, animation: dict[str, Any]
 ) -> bytes:
     """Return the content of a .glb file whose scene is the node of number `root` with its children."""
     document = {

@@ -48,15 +48,7 @@ class Wanted:
     def scenery(self, trajectory: Trajectory, every: int = 1) -> Scenery:
         """Return the scenery of a run with these choices, of every `every`-th frame."""
         chosen = chosen_robots(self.robots, trajectory.batch)
-        return Scenery(
-            trajectory,
-            chosen,
-            every,
-            self.colour,
-            self.apart,
-            self.radius,
-            self.contact,
-        )
+        return Scenery(trajectory, chosen, every, self.colour, self.apart, self.radius, self.contact)
 
 
 class Page:

@@ -23,15 +23,7 @@ from torchdismech.values import tensor_of
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
 
-__all__ = [
-    "add_dissipation",
-    "add_inelastic",
-    "add_rods",
-    "add_shells",
-    "selected",
-    "stiffen_springs",
-    "table_of_each",
-]
+__all__ = ["add_dissipation", "add_inelastic", "add_rods", "add_shells", "selected", "stiffen_springs", "table_of_each"]
 
 # by elastic term: the keys of [dissipation] and [[inelastic]] for its strains, and the tables that a robot with it has
 STIFFNESSES = {

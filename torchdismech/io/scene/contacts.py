@@ -69,12 +69,7 @@ def _contact(scene: Scene, key: Key, table: schema.Law) -> Obstacle | SelfContac
     if isinstance(table, schema.Floor):
         up = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64, device="cpu")
         return Obstacle(
-            HalfSpace(table.height * up, up),
-            response,
-            friction,
-            name="floor",
-            nodes=table.nodes,
-            rolling=table.rolling,
+            HalfSpace(table.height * up, up), response, friction, name="floor", nodes=table.nodes, rolling=table.rolling
         )
     assert isinstance(table, schema.Obstacle)
     return Obstacle(

@@ -16,16 +16,7 @@ from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
 from torchdismech.robot.state import Control
 
-__all__ = [
-    "Motion",
-    "NodeMotion",
-    "Path3",
-    "Rotation",
-    "Schedule",
-    "Translation",
-    "Twisting",
-    "load_function",
-]
+__all__ = ["Motion", "NodeMotion", "Path3", "Rotation", "Schedule", "Translation", "Twisting", "load_function"]
 
 
 @dataclass(frozen=True)

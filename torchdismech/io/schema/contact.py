@@ -111,8 +111,7 @@ class LawOfObstacles(Law):
     """A contact law of the robot with an obstacle: besides `Law`, friction along rods, and rods that roll."""
 
     forward_friction: PerRobot[NotNegative] | None = Field(
-        None,
-        description="coefficient of friction of rods that slide ahead along themselves, by default that back",
+        None, description="coefficient of friction of rods that slide ahead along themselves, by default that back"
     )
     backward_friction: PerRobot[NotNegative] | None = Field(
         None, description="and of rods that slide back along themselves, by default that ahead"

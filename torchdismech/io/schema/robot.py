@@ -303,8 +303,7 @@ class Inelastic(Table):
     )
     bending: PerRobot[NotNegative] | None = Field(None, description="of shells' hinges [N m]")
     limit: PerRobot[Positive] | None = Field(
-        None,
-        description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]",
+        None, description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]"
     )
     relaxation_time: PerRobot[Positive] | None = Field(None, description="of maxwell [s]")
 

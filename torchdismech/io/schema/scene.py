@@ -103,8 +103,7 @@ class Resistive(Table):
     tangential: PerRobot[NotNegative] = Field(description="coefficient along the rod [Pa s; quadratic: 1]")
     normal: PerRobot[NotNegative] = Field(description="coefficient across the rod [Pa s; quadratic: 1]")
     law: Literal["linear", "quadratic"] = Field(
-        "linear",
-        description="dependence on the velocity; quadratic: round sections, in planar robots rectangles, too",
+        "linear", description="dependence on the velocity; quadratic: round sections, in planar robots rectangles, too"
     )
     density: PerRobot[Positive] | None = Field(None, description="density of the fluid [kg/m^3]")
     length: Literal["rest", "current"] = Field("rest", description="which length of an edge counts")
