@@ -176,6 +176,14 @@ def test_python_adds_beside_what_a_scene_has_of_a_kind(load, added, tables):
     assert len(model.forces) + len(model.self_contacts) == len(before.forces) + len(before.self_contacts) + 1
 
 
+def test_python_adds_nodes_to_a_scene_that_turns_edges(load):
+    """Turn the clamped edge of a scene to which Python adds a rod."""
+    scene = load(ROD + "[[move]]\nedges = [0]\ntwist_rate = 1.0\n")
+    setup = scene.build(add=lambda robot: robot.add_rod([(0, 1, 0), (0.1, 1, 0)], Circle(5e-3), Material(1e6, 1000.0)))
+    control = setup.schedule(torch.tensor([2.0], dtype=torch.float64), setup.model)
+    assert float(control.clamped_q[0, 3 * setup.model.body.n_nodes]) == 2.0
+
+
 def test_python_gives_laws_to_some_rods():
     """Let single springs remember and dissipate, by numbers that are zero elsewhere."""
     builder = rod()

@@ -111,7 +111,6 @@ def _warn_of_leap(scene: Scene, key: Key, motion: Path3) -> None:
 def _refuse_unclamped_motions(scene: Scene, model: Model) -> None:
     """Refuse motion of dofs that no clamp holds, and motion out of a planar robot's plane."""
     free = model.free.cpu().numpy()
-    n_nodes = len(scene.geometry.nodes)
     for k, move in enumerate(scene.values.move):
         axes = _moved_axes(move, scene.document.robot.planar)
         for axis in axes:
@@ -119,7 +118,7 @@ def _refuse_unclamped_motions(scene: Scene, model: Model) -> None:
             if loose:
                 problem = f"node {loose[0]} is moved in {AXES[axis]} but not clamped there: add it to a [[clamp]]"
                 raise SceneError(scene.path, ("move", k, "nodes"), problem)
-        loose = [j for j in move.edges or [] if free[3 * n_nodes + j]]
+        loose = [j for j in move.edges or [] if free[3 * model.body.n_nodes + j]]
         if loose:
             problem = f"edge {loose[0]} is turned but its twist is not clamped: clamp both its nodes with twist = true"
             raise SceneError(scene.path, ("move", k, "edges"), problem)
