@@ -158,13 +158,18 @@ class Schedule:
     def _clamped_q(self, time: Tensor, model: Model) -> Tensor | None:
         if not self.node_motions and not self.edge_motions:
             return None
-        x = model.nodes.expand(len(time), -1, -1).clone()
+        x = self._positions(time, model)
         theta = x.new_zeros(len(time), model.body.n_angles)
-        for motion in self._in_order:
-            x[:, motion.index] = motion.moved(x[:, motion.index], time)
         for twisting in self.edge_motions:
             theta[:, twisting.index] = twisting.moved(theta[:, twisting.index], time)
         return model.body.q_of(x, theta)
+
+    def _positions(self, time: Tensor, model: Model) -> Tensor:
+        """Return the positions (B, N, 3) of all nodes, moved from where they are at rest."""
+        x = model.nodes.expand(len(time), -1, -1).clone()
+        for motion in self._in_order:
+            x[:, motion.index] = motion.moved(x[:, motion.index], time)
+        return x
 
     @property
     def _in_order(self) -> list[NodeMotion]:
@@ -175,17 +180,13 @@ class Schedule:
 
         Motions move all nodes of a clamp or none (see `motions`), so each clamp moves as a rigid body.
         """
-        pose = model.rest_poses.expand(len(time), -1, -1).clone()
+        pose, x = model.rest_poses.expand(len(time), -1, -1).clone(), self._positions(time, model)
         for k, clamp in enumerate(model.body.clamps):
-            x, nodes = model.nodes[clamp.nodes].expand(len(time), -1, -1).clone(), clamp.nodes.tolist()
+            nodes = clamp.nodes.tolist()
+            pose[:, k, :3] = x[:, nodes].mean(1)
             for motion in self._in_order:
-                if not set(nodes).isdisjoint(motion.index):
-                    whole = model.nodes.expand(len(time), -1, -1).clone()
-                    whole[:, nodes] = x
-                    x = motion.moved(whole[:, motion.index], time)[:, [motion.index.index(node) for node in nodes]]
-                    if isinstance(motion, Rotation):
-                        pose[:, k, 3:] = product(motion.quaternion(time), pose[:, k, 3:])
-            pose[:, k, :3] = x.mean(1)
+                if isinstance(motion, Rotation) and not set(nodes).isdisjoint(motion.index):
+                    pose[:, k, 3:] = product(motion.quaternion(time), pose[:, k, 3:])
         return pose
 
 
