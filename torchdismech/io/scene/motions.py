@@ -68,7 +68,7 @@ def _node_motions(scene: Scene) -> dict[int, NodeMotion]:
 
 def _edge_motions(scene: Scene) -> list[Twisting]:
     moves = [move for move in scene.values.move if move.edges is not None]
-    return [Twisting(move.edges, move.start, move.stop, move.twist_rate) for move in moves]
+    return [Twisting(m.edges, m.start, m.stop, tensor_of(m.twist_rate, torch.float64)) for m in moves]
 
 
 def _node_motion(scene: Scene, k: int, move: schema.Move) -> NodeMotion:
@@ -77,10 +77,9 @@ def _node_motion(scene: Scene, k: int, move: schema.Move) -> NodeMotion:
     if move.velocity is not None:
         return Translation(move.nodes, move.start, move.stop, tensor_of(move.velocity, torch.float64))
     if move.rotation is not None:
-        axis, center = (
-            torch.tensor(v, dtype=torch.float64, device="cpu") for v in (move.rotation.axis, move.rotation.center)
-        )
-        return Rotation(move.nodes, move.start, move.stop, axis, center, move.rotation.rate)
+        turn = move.rotation
+        axis, center, rate = (tensor_of(x, torch.float64) for x in (turn.axis, turn.center, turn.rate))
+        return Rotation(move.nodes, move.start, move.stop, axis, center, rate)
     assert move.file is not None
     count = len(move.nodes)
     table = table_over_time(scene, (*key, "file"), move.file, {3 * count: f"x y z of {count} nodes"})

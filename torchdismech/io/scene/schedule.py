@@ -56,11 +56,11 @@ class Translation(Motion):
 
 @dataclass(frozen=True)
 class Rotation(Motion):
-    """Rotation of nodes about an axis (3,) through a center (3,) at a rate, a number or (B, 1) [rad/s]."""
+    """Rotation of nodes about an axis (3,) through a center (3,) at a rate, () or (B, 1) [rad/s]."""
 
     axis: Tensor
     center: Tensor
-    rate: float | Tensor
+    rate: Tensor
 
     def moved(self, x: Tensor, time: Tensor) -> Tensor:
         """Return the positions (B, k, 3) at the times (B,)."""
@@ -83,8 +83,7 @@ class Rotation(Motion):
         return (self.axis / torch.linalg.vector_norm(self.axis)).to(like)
 
     def _angle(self, time: Tensor) -> Tensor:
-        rate = self.rate.to(time) if isinstance(self.rate, Tensor) else self.rate
-        return rate * self.elapsed(time)
+        return self.rate.to(time) * self.elapsed(time)
 
 
 @dataclass(frozen=True)
@@ -100,14 +99,13 @@ class Path3(Motion):
 
 @dataclass(frozen=True)
 class Twisting(Motion):
-    """Turning of edges about their axes at a rate, a number or (B, 1) [rad/s]."""
+    """Turning of edges about their axes at a rate, () or (B, 1) [rad/s]."""
 
-    rate: float | Tensor
+    rate: Tensor
 
     def moved(self, theta: Tensor, time: Tensor) -> Tensor:
         """Return the twist angles (B, k) at the times (B,)."""
-        rate = self.rate.to(theta) if isinstance(self.rate, Tensor) else self.rate
-        return theta + rate * self.elapsed(time)
+        return theta + self.rate.to(theta) * self.elapsed(time)
 
 
 NodeMotion = Translation | Rotation | Path3

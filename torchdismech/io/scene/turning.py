@@ -12,7 +12,6 @@ from torchdismech.errors import InputError
 from torchdismech.io.scene.refusals import SceneError
 from torchdismech.io.scene.schedule import Rotation, Schedule
 from torchdismech.model import Model
-from torchdismech.values import tensor_of
 
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
@@ -32,7 +31,7 @@ def refuse_half_turns_in_a_step(scene: Scene, rotations: dict[int, Rotation]) ->
     dt = scene.document.simulation.dt
     for k, rotation in rotations.items():
         assert dt is not None  # static scenes have no [[move]]
-        rates = tensor_of(rotation.rate, torch.float64).abs().flatten()
+        rates = rotation.rate.abs().flatten()
         turn = float(rates.max()) * min(dt, rotation.stop - rotation.start)
         if turn >= HALF_TURN:
             of = f" (robot {int(rates.argmax())})" if len(rates) > 1 else ""
