@@ -149,6 +149,13 @@ def test_overrides_of_none_leave_a_key_out(load):
     assert document.floor.static_friction is None and document.floor.friction == 0.3
 
 
+def test_overrides_stay_what_the_caller_gave(load):
+    """Change a number of a table that is itself an override: the caller's table is as it was."""
+    tables = [{"nodes": [1], "add": 0.1}]
+    scene = load(GOOD, {"mass": tables, "mass.0.add": 0.2})
+    assert scene.document.mass[0].add == 0.2 and tables == [{"nodes": [1], "add": 0.1}]
+
+
 def test_overrides_are_numbers_and_lists_of_any_kind(load):
     """Take numbers and arrays of NumPy and torch as those of TOML; refuse what is none, and lost gradients."""
     values = {"rod.youngs": np.float32(2e6), "batch.size": np.int64(3), "environment.gravity": torch.ones(3)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import typing
 from typing import Any
@@ -25,6 +26,8 @@ def put(tables: dict[str, Any], key: str, value: Any) -> None:
     """
     if isinstance(value, np.ndarray | np.generic | Tensor):
         value = value.tolist()
+    elif isinstance(value, dict | list):  # other names may lead into it
+        value = copy.deepcopy(value)
     parts = _as_written(tables, key)
     inside: Any = tables
     for k, part in enumerate(parts):
