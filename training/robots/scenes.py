@@ -301,12 +301,7 @@ class SceneSystem(PhysicsSystem):
 
 def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
     """Return the scene, its time step made an exact part of the time between frames, and the number of such steps."""
-    scene = load_scene(robot.scene, robot.overrides, insist=True)
-    if scene.document.simulation.integrator == "static":
-        raise InputError(
-            f'{robot.scene}: simulation.integrator: "static" has no time, recordings have: expected "implicit_euler", '
-            '"implicit_midpoint" or "newmark"'
-        )
+    scene = load_scene(robot.scene, robot.overrides, steps=1, insist=True)  # recordings say how long a run is
     if scene.batch > 1 or scene.randomized:
         raise InputError(f"{robot.scene}: batch: a fit is of one robot: expected size = 1 and nothing randomized")
     if scene.document.initial is not None:
@@ -316,7 +311,7 @@ def _scene(robot: SceneRobot, dt: float) -> tuple[Scene, int]:
     if abs(substeps * step - dt) > 1e-3 * dt:
         raise InputError(
             f"{robot.scene}: simulation.dt: frames are {dt:g} s apart, expected a whole part of that, got {step:g} s: "
-            'set robot.overrides = {"simulation.dt" = ...}'
+            f'set robot.overrides = {{"simulation.dt" = {dt / substeps:.6g}}}'
         )
     exact = {**robot.overrides, "simulation.dt": dt / substeps}
     return load_scene(robot.scene, exact, steps=1), substeps

@@ -305,7 +305,8 @@ def _set_steps(path: Path, simulation: Any, steps: int) -> None:
     if not isinstance(simulation, dict):
         return
     if simulation.get("integrator") == "static":
-        raise SceneError(path, "simulation.integrator", "a number of steps does not apply to static: set load_steps")
+        problem = '"static" takes no steps in time: set load_steps, or choose another integrator'
+        raise SceneError(path, "simulation.integrator", problem)
     if isinstance(simulation.get("dt"), int | float):
         simulation["duration"] = steps * simulation["dt"]
 
