@@ -62,6 +62,30 @@ def test_pinned_joints_let_a_rod_swing():
     assert ends[0] > 5 * ends[1]
 
 
+@pytest.mark.parametrize("aside", [0.0, 0.07])  # m, at the end: straight, and with a corner where the other rod crosses
+def test_rods_that_cross_at_a_pinned_joint_stay_whole(aside):
+    """Bend as a cantilever that no other rod crosses, and carry one along that turns freely about the joint."""
+    line = np.array(straight((-LENGTH / 2, 0, 0), (LENGTH / 2, 0, 0), 21))
+    line[11:, 1] = np.linspace(0, aside, 11)[1:]
+    sags = []
+    for crossed in (False, True):
+        builder = RobotBuilder(joints="pinned")
+        rod = builder.add_rod(line, Circle(RADIUS), Material(YOUNGS, 1000.0))
+        if crossed:
+            other = builder.add_rod(
+                straight((0, -LENGTH / 2, 0), (0, LENGTH / 2, 0), 21), Circle(RADIUS), Material(YOUNGS, 1000.0)
+            )
+            builder.clamp(nodes=[other[0]])
+            builder.clamp(nodes=other[:2], axes="")  # its twist
+            builder.clamp(nodes=[other[-1]], axes="x")
+        builder.clamp(nodes=[rod[0]], direction="rest")
+        builder.add_force(forces.PointForce([rod[-1]], (0, 0, -1e-6)))
+        model = builder.finalize()
+        state, _ = Static(force_tolerance=1e-12).step(model, model.initial_state(), throw=True)
+        sags.append(state.positions[0, int(rod[-1]), 2].item())
+    assert sags[1] == pytest.approx(sags[0], rel=1e-5)  # a small load; the pinned rod was cut in two: no equilibrium
+
+
 def edged_sheet(turn: np.ndarray):
     """Return a held sheet with a ribbon along one side and a load at a corner, all turned, and the corner's number."""
     sheet = meshes.rectangle(0.08, 0.04, spacing=0.02)

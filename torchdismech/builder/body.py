@@ -151,11 +151,12 @@ def _joined(
 ) -> tuple[np.ndarray, np.ndarray, Springs]:
     """Return the joint edges (J, 2), their weights (J, E) over rod edges, and all springs.
 
-    Without `stiff` joints there are no joint edges, and springs along rods only.
+    Without `stiff` joints there are no joint edges, and springs only along rods and along the lines of single calls.
     """
     springs = find_springs(n_nodes, rods.edges, chains)
     if not stiff:
-        return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)
+        whole = springs.along_rod | rods.along_lines(springs.edges)
+        return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(whole)
     surface = shells.surface
     edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
     network = np.concatenate([rods.edges, edges])

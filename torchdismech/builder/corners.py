@@ -109,9 +109,10 @@ def _axes(spring: BendTwist, turns: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _at_nodes_of_several(springs: Springs) -> Tensor:
-    """Return a mask (S,) of the springs whose centre node is that of another spring, too."""
-    centres = springs.nodes[:, 1]
-    return torch.as_tensor(np.bincount(centres)[centres] > 1, device="cpu")
+    """Return a mask (S,) of the springs one of whose edges has another spring at the same node."""
+    halves = np.stack([np.repeat(springs.nodes[:, 1], 2), springs.edges.ravel()], axis=1)
+    _, half, count = np.unique(halves, axis=0, return_inverse=True, return_counts=True)
+    return torch.as_tensor((count[half.reshape(-1, 2)] > 1).any(1), device="cpu")
 
 
 def _of_halves(axes: Tensor, lengths: Tensor, of_edges: dict[str, Tensor]) -> Tensor:

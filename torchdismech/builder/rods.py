@@ -69,6 +69,15 @@ class Rods:
         """Return a constant of the edges, () or (.., E) or (B, 1); an empty tensor where there are no rods."""
         return self.constants[name] if self.groups else self.length.new_zeros(0)
 
+    def along_lines(self, pairs: np.ndarray) -> np.ndarray:
+        """Return which pairs of edges (S, 2) follow each other in a call whose edges are one line, as (S,) bool."""
+        follows = np.zeros(len(self.edges) + 1, dtype=bool)  # whether an edge goes on from the one before it
+        first = 0
+        for group in self.groups:
+            follows[first + 1 : first + len(group.edges)] = bool((group.edges[1:, 0] == group.edges[:-1, 1]).all())
+            first += len(group.edges)
+        return (pairs[:, 1] == pairs[:, 0] + 1) & follows[pairs[:, 1]]
+
     def volume(self) -> Tensor:
         """Return the volume of each edge (.., E) [m^3]."""
         return self.constant("area") * self.length
