@@ -14,6 +14,7 @@ from training.config import Config
 from training.config.scene import Markers
 from training.data import read
 from training.fitting import fit
+from training.optimization.fingerprints import fingerprints
 from training.reports.warnings_before import warning_of_unsettled_starts
 from training.robots.markers import MarkerTable
 from training.splits import prepared_recordings
@@ -334,6 +335,7 @@ def test_steps_are_made_an_exact_part_of_a_frame(folder):
     """Take three steps a frame of a rounded dt, of which the duration of the scene is no multiple."""
     rounded = {"scene": str(folder / "beam.toml"), "overrides": {"simulation.dt": 3.333e-3}}
     assert system_of(folder, robot=rounded).integrator.dt == pytest.approx(DT / 3, rel=1e-12)  # rounding
+    assert "robot.scene" in fingerprints(Config.model_validate(tables(folder, robot=rounded)))
 
 
 def test_static_scene_is_refused(folder):

@@ -20,7 +20,7 @@ def fingerprints(config: Config) -> dict[str, str]:
     """
     found = {}
     if isinstance(config.robot, SceneRobot):
-        scene = load_scene(config.robot.scene, config.robot.overrides, insist=True)
+        scene = load_scene(config.robot.scene, config.robot.overrides, steps=1, insist=True)
         found["robot.scene"] = hashlib.sha256(scene.text.encode()).hexdigest()
         found |= {f"robot.scene: {key}": digest for key, digest in scene.fingerprints.items()}
     modules = {f"drives.{name}.module": drive.module for name, drive in config.drives.items()}
