@@ -122,17 +122,21 @@ def test_some_robots_are_left_to_python(monkeypatch, taken):
 
 
 def test_gradients_of_recorded_steps_are_those_of_others(monkeypatch, taken):
-    """Differentiate the end of a throw by the velocities at its beginning, with the same bits."""
+    """Differentiate the end of a throw by the velocities at its beginning, with the same bits.
+
+    Three rounds leave some robots to Python, which finds their loads.
+    """
+    monkeypatch.setattr(attempts, "SEMISMOOTH_STEPS", 3)
     found = []
     for before in (3, NEVER):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
         model = rods()
         state = thrown(model, 4)
         state = state.replace(velocity=state.velocity.clone().requires_grad_())
-        end, _ = course(model, state, ImplicitEuler(1e-2), 12)[-1]
+        end, _ = course(model, state, ImplicitEuler(1e-2), 14)[-1]
         (gradient,) = torch.autograd.grad((end.q * torch.linspace(1, 2, end.q.shape[1])).sum(), state.velocity)
         found.append(gradient)
-    assert any(step is not None for step in taken)
+    assert any(step is not None and step.unsolved is not None for step in taken)
     assert float(found[0].abs().max()) > 1e-3
     assert torch.equal(*found)
 
@@ -168,12 +172,13 @@ def test_numbers_that_change_between_steps(monkeypatch, taken):
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 
 
-def test_a_robot_that_is_not_finite_fails_alone(taken):
-    """Leave a robot with NaN in its velocity where it is, and step the other, with the right status for both."""
+@pytest.mark.parametrize("name", ["velocity", "time"])
+def test_a_robot_that_is_not_finite_fails_alone(name, taken):
+    """Leave a robot with NaN where it is, also where no force reads that, and step the other; tell both by status."""
     model = rods()
     state = thrown(model, 2)
     course(model, state, ImplicitEuler(2e-3), 15)
-    state.velocity[0, 4] = torch.nan
+    getattr(state, name)[0] = torch.nan
     after, info = ImplicitEuler(2e-3).step(model, state)
     assert info.status.tolist() == [int(Status.NOT_FINITE), int(Status.CONVERGED)]
     assert torch.equal(after.q[0], state.q[0]) and not torch.equal(after.q[1], state.q[1])
