@@ -317,8 +317,8 @@ def test_iterations_of_both_searches_count(monkeypatch):
     """Count the iterations of the search from the start, too, of a node that passes through a wall all the same."""
     iterations, found = [], step._root
 
-    def root(*args, near=None):
-        q, info = found(*args, near=near)
+    def root(*args, **options):
+        q, info = found(*args, **options)
         iterations.append(info.iterations)
         return q, info
 

@@ -152,8 +152,8 @@ class RecordedContactStep:
         weight, scale, x = equations.setup(None, True)
         options = first.options(newton_options(problem, equations, weight, problem.method.tolerance(scale)))
         progress, options = contact_begun(equations, x, options, problem.running)
-        undefined = problem.running & ~problem.state.finite()
-        progress = progress._replace(status=torch.where(undefined, int(Status.NOT_FINITE), progress.status))
+        lost = problem.running & (~problem.state.finite() | problem.model.contact.undefined(problem.state))
+        progress = progress._replace(status=torch.where(lost, int(Status.NOT_FINITE), progress.status))
         progress = ContactProgress(*(tensor.clone() for tensor in progress))
         return _SetUp(equations, scale, options, progress, self._flags_of(progress))
 
