@@ -86,6 +86,59 @@ def test_rods_that_cross_at_a_pinned_joint_stay_whole(aside):
     assert sags[1] == pytest.approx(sags[0], rel=1e-5)  # a small load; the pinned rod was cut in two: no equilibrium
 
 
+TURNS = np.linspace(0, 2 * np.pi, 13)
+HELIX = np.stack([0.1 * np.sin(TURNS / 2), 0.1 * np.cos(TURNS / 2), 0.02 * TURNS], axis=1)
+LINE, RING = np.stack([np.arange(12), np.arange(1, 13)], axis=1), np.stack([np.arange(12), np.arange(1, 13) % 12], 1)
+
+
+@pytest.mark.parametrize("natural", ["initial", "straight"])
+@pytest.mark.parametrize(
+    ("nodes", "edges", "crossed"),
+    [
+        (HELIX, LINE, 6),
+        (HELIX, LINE[:, ::-1], 6),
+        (np.stack([np.cos(TURNS), np.sin(TURNS), 0 * TURNS], axis=1)[:-1], RING, 0),
+        (HELIX[[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 2]], np.where(LINE[:11] == 11, 2, LINE[:11]), 2),  # a noose
+    ],
+    ids=["ribbon", "backwards", "ring", "noose"],
+)
+def test_a_pinned_crossing_changes_nothing_of_a_rod(nodes, edges, crossed, natural):
+    """Keep sections, springs, natural strains and corners of a ribbon to which another rod is tied."""
+    models = []
+    for tied in (False, True):
+        builder = RobotBuilder(joints="pinned")
+        used = nodes[: edges.max() + 1]
+        builder.add_rods(used, edges, Rectangle(1e-2, 2e-3), Material(YOUNGS, 1000.0), natural)
+        if tied:
+            builder.add_rod([used[crossed], used[crossed] + (0.03, 0.02, 0.05)], Circle(1e-3), Material(YOUNGS, 1000.0))
+        models.append(builder.finalize())
+    alone, with_other = models
+    assert torch.equal(with_other.body.directors[: len(edges)], alone.body.directors)
+    assert np.array_equal(with_other.body.springs.nodes, alone.body.springs.nodes)
+    laws = [model.term("bend_twist").state_dict() for model in models]
+    assert laws[0].keys() == laws[1].keys()
+    assert all(torch.allclose(laws[1][name], value, atol=1e-12) for name, value in laws[0].items())
+
+
+def test_pinned_rods_of_calls_that_count_as_one_stay_whole():
+    """Cut a line of two calls at a joint, unless they are `whole`; a fork of one call is no line, and is pinned."""
+    section, material = Circle(RADIUS), Material(YOUNGS, 1000.0)
+    springs = []
+    for whole in (None, "line"):
+        builder = RobotBuilder(joints="pinned")
+        for start in (0, 2):
+            nodes = np.array(straight((0.02 * start, 0, 0), (0.02 * start + 0.04, 0, 0), 3))
+            builder.add_rods(nodes, [[0, 1], [1, 2]], section, material, whole=whole)
+        builder.add_rod([(0.04, 0, 0), (0.04, 0.02, 0)], section, material)
+        springs.append(builder.finalize().body.springs.nodes.tolist())
+    assert springs == [[[0, 1, 2], [2, 3, 4]], [[0, 1, 2], [1, 2, 3], [2, 3, 4]]]
+    fork = RobotBuilder(joints="pinned")
+    fork.add_rods(
+        [(0, 0, 0), (0.02, 0, 0), (0.04, 0.02, 0), (0.04, -0.02, 0)], [[0, 1], [1, 2], [1, 3]], section, material
+    )
+    assert not len(fork.finalize().body.springs.nodes)
+
+
 def edged_sheet(turn: np.ndarray):
     """Return a held sheet with a ribbon along one side and a load at a corner, all turned, and the corner's number."""
     sheet = meshes.rectangle(0.08, 0.04, spacing=0.02)

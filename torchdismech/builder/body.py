@@ -23,7 +23,7 @@ from torchdismech.builder.masses import EdgeInertia, edge_inertia, link_share, l
 from torchdismech.builder.rods import Rods, any_directors, joint_edges, rod_directors
 from torchdismech.builder.shells import Shells, natural_hinge_angles, normal_directors
 from torchdismech.geometry.checks import check_every_node_used, check_folds, check_rods
-from torchdismech.geometry.topology import Held, Rod, Springs, find_joint_springs, find_rods, find_springs
+from torchdismech.geometry.topology import NO_PAIRS, Held, Rod, Springs, find_joint_springs, find_rods, find_springs
 from torchdismech.robot.body import Body, PartNames
 
 __all__ = ["BuiltBody", "built_body"]
@@ -70,7 +70,7 @@ def built_body(
     """
     nodes, surface = torch.as_tensor(points, device="cpu"), shells.surface
     _refuse_loose_nodes(points, rods, shells)
-    chains = find_rods(len(points), rods.edges)
+    chains = find_rods(len(points), rods.edges, NO_PAIRS if stiff else rods.going_on())
     joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)
     check_folds(points, springs.nodes, where="robot")
     carried = surface.edges[shells.normal_edges()]
@@ -151,12 +151,11 @@ def _joined(
 ) -> tuple[np.ndarray, np.ndarray, Springs]:
     """Return the joint edges (J, 2), their weights (J, E) over rod edges, and all springs.
 
-    Without `stiff` joints there are no joint edges, and springs only along rods and along the lines of single calls.
+    Without `stiff` joints there are no joint edges, and springs along rods only.
     """
     springs = find_springs(n_nodes, rods.edges, chains)
     if not stiff:
-        whole = springs.along_rod | rods.along_lines(springs.edges)
-        return np.zeros((0, 2), dtype=np.int64), np.zeros((0, len(rods.edges))), springs.selected(whole)
+        return NO_PAIRS, np.zeros((0, len(rods.edges))), springs.selected(springs.along_rod)
     surface = shells.surface
     edges, weights = joint_edges(rods.edges, surface.triangles, surface.edges, surface.sides)
     network = np.concatenate([rods.edges, edges])

@@ -88,7 +88,7 @@ class RobotBuilder:
     join_distance : 0 or more [m]; nodes of different calls that are no farther apart than this are one.
     joints : "stiff": where rods branch, and where a rod ends at or passes through a shell, every pair of edges (of the
         shell: the sides of the triangles there) resists bending and twisting as the rods do. "pinned": such nodes only
-        hold together, like ropes that are tied. A rod that is added as one line passes through them as a whole.
+        hold together, like ropes that are tied. A rod that is added as one line or ring passes through them as a whole.
     curvature : how the curvature of rods is measured: in the material frame "half-way" between two edges, so that twist
         does not soften bending; or "averaged", on the mean of both edges' frames, as in the papers on discrete elastic
         rods (docs/rods.md).

@@ -13,7 +13,7 @@ from torchdismech.builder.elements import at_nodes, broadcastable, joined, per_e
 from torchdismech.errors import InputError, refuse_other_kind, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.frames import first_director, transported, unit
-from torchdismech.geometry.topology import Rod
+from torchdismech.geometry.topology import NO_PAIRS, Rod
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Circle, Material, Number, Rectangle, positive, refuse_unlike_shapes
 from torchdismech.robot.plane import OUT_OF_PLANE
@@ -69,14 +69,15 @@ class Rods:
         """Return a constant of the edges, () or (.., E) or (B, 1); an empty tensor where there are no rods."""
         return self.constants[name] if self.groups else self.length.new_zeros(0)
 
-    def along_lines(self, pairs: np.ndarray) -> np.ndarray:
-        """Return which pairs of edges (S, 2) follow each other in a call whose edges are one line, as (S,) bool."""
-        follows = np.zeros(len(self.edges) + 1, dtype=bool)  # whether an edge goes on from the one before it
+    def going_on(self) -> np.ndarray:
+        """Return the pairs of edges (k, 2) that follow each other in calls, by `whole`, whose edges are one line."""
+        numbers: dict[Hashable, list[int]] = {}
         first = 0
         for group in self.groups:
-            follows[first + 1 : first + len(group.edges)] = bool((group.edges[1:, 0] == group.edges[:-1, 1]).all())
+            numbers.setdefault(group.whole, []).extend(range(first, first + len(group.edges)))
             first += len(group.edges)
-        return (pairs[:, 1] == pairs[:, 0] + 1) & follows[pairs[:, 1]]
+        pairs = [np.array(own)[_along_line(self.edges[own])] for own in numbers.values()]
+        return np.concatenate([NO_PAIRS, *pairs])
 
     def volume(self) -> Tensor:
         """Return the volume of each edge (.., E) [m^3]."""
@@ -189,6 +190,18 @@ def rod_directors(groups: list[RodGroup], rods: list[Rod], nodes: Tensor) -> Ten
                 d = directors[edge]
             directors[edge] = d
     return directors
+
+
+def _along_line(edges: np.ndarray) -> np.ndarray:
+    """Return the pairs (k, 2) of each edge (m, 2) and the next one; none unless they are one line or ring, in order."""
+    numbers = np.arange(len(edges))
+    pairs = np.stack([numbers, np.roll(numbers, -1)], axis=1)  # the last is of the end and the beginning
+    same = edges[:, :, None] == edges[pairs[:, 1], None, :]  # (m, ends of an edge, ends of the next)
+    meets, left_at, next_entered_at = same.any((1, 2)), same.any(2).argmax(1), same.any(1).argmax(1)
+    goes_on = meets & (left_at[pairs[:, 1]] != next_entered_at)  # from an edge into the next one, and out of it
+    if len(edges) < 2 or not meets[:-1].all() or not goes_on[:-2].all():
+        return NO_PAIRS
+    return pairs if goes_on[-2:].all() else pairs[:-1]
 
 
 def any_directors(nodes: Tensor, edges: np.ndarray) -> Tensor:

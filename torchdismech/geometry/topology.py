@@ -8,23 +8,27 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-__all__ = ["Held", "Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
+__all__ = ["NO_PAIRS", "Held", "Rod", "Springs", "find_joint_springs", "find_rods", "find_springs"]
+
+NO_PAIRS = np.zeros((0, 2), dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Rod:
-    """A maximal chain of edges through nodes where exactly two meet, in walking order.
+    """A maximal chain of edges through nodes where exactly two meet, or two go on as one rod, in walking order.
 
     Attributes
     ----------
     nodes : (k+1,) node indices; the first is repeated at the end of a closed rod.
     edges : (k,) edge indices.
     signs : (k,) +1 where an edge is stored in the walking direction, else -1.
+    ring : whether its last edge goes on as its first one.
     """
 
     nodes: np.ndarray
     edges: np.ndarray
     signs: np.ndarray
+    ring: bool
 
     @property
     def closed(self) -> bool:
@@ -97,22 +101,26 @@ class Held:
         return Springs(nodes, pairs, np.ones_like(pairs), held, ~held)
 
 
-def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
+def find_rods(n_nodes: int, edges: np.ndarray, going_on: np.ndarray = NO_PAIRS) -> list[Rod]:
     """Return the rods of a network of edges (E, 2), in the order of their first edges.
 
     A rod is walked in the direction in which its earliest edge is stored. It ends at free ends and branching nodes.
+
+    Parameters
+    ----------
+    going_on : (k, 2) pairs of edges that meet and are one rod, also at branching nodes.
     """
-    at_node = _edges_at_nodes(n_nodes, edges)
+    follower = _followers(n_nodes, edges, going_on)
     seen = np.zeros(len(edges), dtype=bool)
     rods = []
     for first in range(len(edges)):
         if seen[first]:
             continue
-        forward = _walk(at_node, edges, first, int(edges[first, 1]))
-        if forward and forward[-1][0] == first:  # a ring
-            forward, backward = forward[:-1], []
-        else:
-            backward = _walk(at_node, edges, first, int(edges[first, 0]))
+        forward = _walk(follower, edges, first, int(edges[first, 1]))
+        ring = bool(forward) and forward[-1][0] == first
+        backward = [] if ring else _walk(follower, edges, first, int(edges[first, 0]))
+        if ring:
+            forward = forward[:-1]
         steps = [(e, other) for e, other in reversed(backward)]
         nodes = [other for _, other in steps] + [int(edges[first, 0]), int(edges[first, 1])]
         order = [e for e, _ in steps] + [first]
@@ -122,22 +130,23 @@ def find_rods(n_nodes: int, edges: np.ndarray) -> list[Rod]:
         seen[order] = True
         walked = np.stack([nodes[:-1], nodes[1:]], axis=1)
         signs = np.where((edges[order] == walked).all(1), 1, -1)
-        rods.append(Rod(np.array(nodes), np.array(order), signs))
+        rods.append(Rod(np.array(nodes), np.array(order), signs, ring))
     return rods
 
 
 def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
-    """Return the springs: along the rods in their order, then all pairs at branching nodes in node order."""
+    """Return the springs: along the rods in their order, then all other pairs at branching nodes in node order."""
     found = []
     for rod in rods:
         nodes, walked, signs, carried = rod.nodes, rod.edges, rod.signs, np.ones(len(rod.edges) - 1, dtype=bool)
-        if rod.closed and _degree(edges, rod.nodes[0]) == 2:  # one more where it meets its beginning
+        if rod.ring:  # one more where it meets its beginning
             nodes, walked, signs = np.append(nodes, nodes[1]), np.append(walked, walked[0]), np.append(signs, signs[0])
             carried = np.append(carried, False)
         if len(carried):
             triples, pairs, turns = (sliding_window_view(x, k) for x, k in ((nodes, 3), (walked, 2), (signs, 2)))
             found.append(Springs(triples, pairs, turns, np.ones_like(carried), carried))
-    first, *others = [*found, _meeting(n_nodes, edges, lambda e, f, degree: degree > 2)]
+    along = {frozenset(pair) for springs in found for pair in springs.edges.tolist()}
+    first, *others = [*found, _meeting(n_nodes, edges, lambda e, f, n: n > 2 and frozenset((e, f)) not in along)]
     return first.joined(*others)
 
 
@@ -178,17 +187,22 @@ def _edges_at_nodes(n_nodes: int, edges: np.ndarray) -> list[list[int]]:
     return at_node
 
 
-def _degree(edges: np.ndarray, node: int) -> int:
-    return int((edges == node).sum())
+def _followers(n_nodes: int, edges: np.ndarray, going_on: np.ndarray) -> dict[tuple[int, int], int]:
+    """Return the edge in which a rod goes on, by an edge and its node there."""
+    pairs = [meeting for meeting in _edges_at_nodes(n_nodes, edges) if len(meeting) == 2] + going_on.tolist()
+    follower = {}
+    for e, f in pairs:
+        (node,) = set(edges[e].tolist()) & set(edges[f].tolist())
+        follower[e, node], follower[f, node] = f, e
+    return follower
 
 
-def _walk(at_node: list[list[int]], edges: np.ndarray, first: int, node: int) -> list[tuple[int, int]]:
+def _walk(follower: dict[tuple[int, int], int], edges: np.ndarray, first: int, node: int) -> list[tuple[int, int]]:
     """Return (edge, node reached) for a walk from `node`, away from edge `first`, to a rod's end or back to `first`."""
     steps = []
     edge = first
-    while len(at_node[node]) == 2:
-        a, b = at_node[node]
-        edge = b if a == edge else a
+    while (edge, node) in follower:
+        edge = follower[edge, node]
         node = int(edges[edge].sum() - node)
         steps.append((edge, node))
         if edge == first:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.errors import InputError, refuse_other_kind, truth
 from torchdismech.forces import Force
 from torchdismech.geometry.surface import find_surface
-from torchdismech.geometry.topology import Held, find_joint_springs, find_rods, find_springs
+from torchdismech.geometry.topology import NO_PAIRS, Held, find_joint_springs, find_rods, find_springs
 from torchdismech.model import Model
 from torchdismech.robot.body import Body, Sections
 from torchdismech.robot.state import Control, State, control_of
@@ -185,7 +185,10 @@ def _other_body(body: Body, node: Tensor, edge: Tensor, sign: Tensor | None) -> 
     edges = new_number[body.rod_edges[edge.numpy()]]
     if sign is not None:
         edges = np.where((sign < 0).numpy()[:, None], edges[:, ::-1], edges)
-    rods, joints, normals = find_rods(body.n_nodes, edges), new_number[body.joint_edges], new_number[body.normal_edges]
+    pairs = [np.stack([r.edges, np.roll(r.edges, -1)], axis=1)[: None if r.ring else -1] for r in body.rods]
+    going_on = torch.argsort(edge).numpy()[np.concatenate([NO_PAIRS, *pairs])]
+    rods = find_rods(body.n_nodes, edges, going_on)
+    joints, normals = new_number[body.joint_edges], new_number[body.normal_edges]
     springs = find_springs(body.n_nodes, edges, rods)
     if len(joints):
         springs = springs.joined(find_joint_springs(body.n_nodes, np.concatenate([edges, joints]), len(edges)))
