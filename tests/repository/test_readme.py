@@ -13,6 +13,7 @@ import torch
 from torchdismech import Circle, Control, Material, RobotBuilder, Static, modes, straight
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
+from training.data import read
 from training.system import System
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -273,11 +274,32 @@ def test_the_code_on_rigid_elements_runs(tmp_path, monkeypatch):
     assert (tmp_path / "chain.h5").is_file()
 
 
-def test_the_code_on_fits_runs():
-    """Run the blocks of docs/training.md, a force and a system with something to learn; test_terms.py fits the one."""
+MOTIVE = """Format Version,1.23,Take Name,Take 1
+
+,,Marker,Marker,Marker,Marker,Marker,Marker
+,,arm:1,arm:1,arm:1,arm:2,arm:2,arm:2
+,,3C01,3C01,3C01,3C02,3C02,3C02
+,,Position,Position,Position,Position,Position,Position
+Frame,Time (Seconds),X,Y,Z,X,Y,Z
+0,0.000000,100.0,200.0,300.0,150.0,200.0,300.0
+1,0.008333,100.0,201.0,300.0,,,
+2,0.016667,100.0,202.0,300.0,150.0,202.0,300.0
+"""
+
+
+def test_the_code_on_fits_runs(tmp_path, monkeypatch):
+    """Run the blocks of docs/training.md: a table of markers from Motive, a force and a system with something to learn.
+
+    test_terms.py fits the one.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("motive.csv").write_text(MOTIVE)
     *_, names = after_each_block("training.md")
     assert issubclass(names["Drag"], LocalForce) and len([*names["Drag"](4).parameters()]) == 4
     assert issubclass(names["Chain"], System)
+    markers = read("markers.csv")
+    assert markers.positions[0, :, 0].tolist() == [[100.0, 200.0 + k, 300.0] for k in range(3)]  # [mm]
+    assert markers.dt == pytest.approx(1 / 120, rel=1e-4) and (~markers.valid).nonzero().tolist() == [[0, 1, 1]]
 
 
 @pytest.mark.slow
