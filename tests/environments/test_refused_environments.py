@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.environments.arms import NODES, actions, arm, bend, environment, reach
+from tests.rods import rod_through
 from torchdismech import (
     Circle,
     InputError,
@@ -16,6 +17,7 @@ from torchdismech import (
 )
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator, PneumaticArm
+from torchdismech.contact import Capsule, Obstacle, Penalty
 from torchdismech.environments import (
     Actuator,
     Constant,
@@ -276,6 +278,14 @@ def test_sizes_without_effect_are_drawn_beside_others():
     model, law = arm(), torch.full((5, 1), 1e-3, dtype=torch.float64)
     sizes = {name: trainable.value(model, name).expand(5, -1) for name in IDLE}
     environment(model=model, constants=lambda model, draws: {**sizes, "bend_twist.EI1": law}).reset()
+
+
+def test_sizes_without_effect_are_refused_beside_an_obstacle_at_the_origin():
+    """See that areas move nothing beside a capsule that begins there: where it lies counts as it is."""
+    builder = rod_through(straight((0, 0, 1), (0.2, 0, 1), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.add_contact(Obstacle(Capsule((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), 0.01), Penalty(10.0, 1e-3)))
+    with pytest.raises(InputError, match="changes nothing here"):
+        environment(model=builder.finalize(compile=False), actions=[Constant("edge_area", 1e-6, 1e-4, count=NODES - 1)])
 
 
 @pytest.mark.parametrize(

@@ -280,14 +280,16 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
     """Return whether `name` is a size of the body on which neither the library's forces nor the inertia depend.
 
     The test changes the size and compares accelerations in a state in which robots are bent, stretched and moving.
-    Constants of forces that are zero, such as a field, are one there, as actions, draws and times may change them.
+    Constants of forces that are zero, such as a field, are one there, as actions, draws and times may change them; but
+    not those of obstacles, as a coordinate that is zero says where they are.
     """
     place = body, attribute = model.places[name]
     if body is not model.body or model.has_user_hooks:
         return False
     state = trial_state(model.body, model.frames, model.batch or 1)
     state = state.replace(internal=model.rest_state(state.batch).internal)
-    loads = {module for force in model.forces for module in force.modules()}
+    obstacles = set(model.obstacles)
+    loads = {module for force in model.forces if force not in obstacles for module in force.modules()}
     acting = {at: torch.where((own := getattr(*at)) == 0, 1.0, own) for at in model.places.values() if at[0] in loads}
     default, accelerations = getattr(body, attribute), []
     for size in (default, 1.5 * default + 0.1 * (default == 0)):
