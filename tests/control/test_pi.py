@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tests.control.robots import DT, folded_strip, pi, refused, rod, shape, strip, wave
-from torchdismech import Control, ImplicitEuler, InputError, rollout
+from tests.rods import rod_through
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, rollout, straight
 from torchdismech.control import PI, Fixed, Strains, Table
 from torchdismech.control.noise import normal
 from torchdismech.runs.rollout import frames
@@ -107,6 +108,18 @@ def test_angles_along_no_rod_are_not_smoothed():
     still = Fixed(torch.zeros(len(strains), dtype=torch.float64))
     with pytest.raises(InputError, match="PI: smoothing: expected 0, got 2: none of these strains has a neighbour"):
         PI(model, strains, still, DT, smoothing=2)
+
+
+def test_curvatures_are_smoothed_up_to_a_clamp_with_a_direction():
+    """Control a rod that a clamp holds in its middle, in a direction: curvatures have no neighbours across it."""
+    builder = rod_through(straight((0, 0, 0), (0.2, 0, 0), 9), Circle(2e-3), Material(1e6, 1000.0), held="not")
+    builder.clamp(nodes=[4], direction="rest")
+    model = builder.finalize()
+    strains = Strains(model, ["kappa1"])
+    still = Fixed(torch.zeros(len(strains), dtype=torch.float64))
+    PI(model, strains, still, DT, smoothing=1)
+    before, after = strains.neighbours(model).tolist()
+    assert before[:6] == [0, 0, 1, 3, 3, 4] and after[:6] == [1, 2, 2, 4, 5, 5]
 
 
 @pytest.mark.parametrize("bending", ["hinge", "midedge"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from torch import Tensor
 
@@ -15,7 +17,7 @@ def along_rods(body: Body, kind: str, elements: np.ndarray) -> np.ndarray:
 
     Neighbours are next to each other in one rod, and both among `elements`. An element without one counts as its own
     neighbour. Springs at junctions and at the closure of a ring, which have frames of their own, have no neighbours;
-    nor do hinges.
+    nor do hinges. Nor are springs neighbours that a clamp with a direction lies between.
 
     Parameters
     ----------
@@ -52,15 +54,15 @@ def _pairs(body: Body, kind: str) -> list[tuple[int, int]]:
     for rod in body.rods if kind != "hinges" else ():
         edges = rod.edges.tolist()
         chain = edges if kind == "rod edges" else _springs_between(body, edges)
-        pairs += zip(chain[:-1], chain[1:], strict=True)
+        pairs += [(one, other) for one, other in pairwise(chain) if one is not None and other is not None]
         if rod.closed and kind == "rod edges":
-            pairs.append((chain[-1], chain[0]))
+            pairs.append((edges[-1], edges[0]))
     return pairs
 
 
-def _springs_between(body: Body, edges: list[int]) -> list[int]:
-    """Return the springs between consecutive edges, in order."""
+def _springs_between(body: Body, edges: list[int]) -> list[int | None]:
+    """Return the springs between consecutive edges, in order; None where a clamp holds both edges in its direction."""
     springs = body.springs
     carried = np.flatnonzero(springs.carried)
     number = {tuple(springs.edges[k].tolist()): int(k) for k in carried}
-    return [number[pair] for pair in zip(edges[:-1], edges[1:], strict=True)]
+    return [number.get(pair) for pair in pairwise(edges)]
