@@ -137,6 +137,9 @@ def test_pinned_rods_of_calls_that_count_as_one_stay_whole():
         [(0, 0, 0), (0.02, 0, 0), (0.04, 0.02, 0), (0.04, -0.02, 0)], [[0, 1], [1, 2], [1, 3]], section, material
     )
     assert not len(fork.finalize().body.springs.nodes)
+    fork.set_spring_stiffness([[0, 1, 2]], EI1=1e-6)
+    with pytest.raises(InputError, match=r"no spring of nodes \[0, 1, 2\]: .* where no pinned joint parts them"):
+        fork.finalize()
 
 
 def edged_sheet(turn: np.ndarray):

@@ -49,8 +49,8 @@ class SpringStiffness:
         for triple in self.nodes.tolist():
             if tuple(triple) not in number_of_spring:
                 raise InputError(
-                    f"set_spring_stiffness: there is no spring of nodes {triple}: expected a node and two that edges "
-                    "join it with, in the middle that node"
+                    f"set_spring_stiffness: there is no spring of nodes {triple}: expected two rod edges that meet at "
+                    "the node in the middle, where no pinned joint parts them and no clamp holds a direction"
                 )
             numbers.append(number_of_spring[tuple(triple)])
         return np.array(numbers)
