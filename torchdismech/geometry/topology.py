@@ -145,7 +145,8 @@ def find_springs(n_nodes: int, edges: np.ndarray, rods: list[Rod]) -> Springs:
         if len(carried):
             triples, pairs, turns = (sliding_window_view(x, k) for x, k in ((nodes, 3), (walked, 2), (signs, 2)))
             found.append(Springs(triples, pairs, turns, np.ones_like(carried), carried))
-    along = {frozenset(pair) for springs in found for pair in springs.edges.tolist()}
+    branching = np.bincount(edges.reshape(-1), minlength=n_nodes) > 2
+    along = {frozenset(pair) for own in found for pair in own.edges[branching[own.nodes[:, 1]]].tolist()}
     first, *others = [*found, _meeting(n_nodes, edges, lambda e, f, n: n > 2 and frozenset((e, f)) not in along)]
     return first.joined(*others)
 
