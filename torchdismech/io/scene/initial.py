@@ -29,7 +29,7 @@ __all__ = ["initial_state"]
 
 KEY = "initial"
 AS_BUILT = 1e-9  # m, rad: rounding in files and angles
-OF_ANOTHER = "is a run of another robot: expected the same nodes, rod edges, triangles and held directions, or none"
+OF_ANOTHER = "is a run of another robot: expected the same nodes, edges, triangles, joints and held directions, or none"
 ASTRAY = 1e-2  # [rad] most by which directors transported from stored frame to stored frame may be off at the last one
 
 
