@@ -5,6 +5,7 @@ import torch
 
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, forces, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
+from torchdismech.integrate import step as integrate_step
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.contact_step import RecordedContactStep
 from torchdismech.integrate.search import attempts
@@ -12,9 +13,9 @@ from torchdismech.integrate.search import attempts
 NEVER = 10**9
 
 
-def rods(mu=0.4, ball=False, spacing=None, self_contact=None, gravity=-9.81):
+def rods(mu=0.4, ball=False, spacing=None, self_contact=None, gravity=-9.81, planar=False):
     """Return rods of 9 nodes above a rough floor, or above a ball on it."""
-    builder = RobotBuilder()
+    builder = RobotBuilder(planar=planar)
     builder.add_rod(straight((0, 0, 0.05), (0.2, 0, 0.05), 9), Circle(5e-3), Material(1e6, 1000.0, 0.5))
     builder.add_force(forces.Gravity((0.0, 0.0, gravity)))
     shapes = {"floor": HalfSpace((0, 0, 0), (0, 0, 1))} | ({"ball": Sphere((0.1, 0.002, 0.0), 0.03)} if ball else {})
@@ -35,6 +36,7 @@ def thrown(model, batch, seed=0):
     velocity = torch.zeros(batch, model.n_dofs, dtype=torch.float64)
     own = 0.3 * torch.randn(batch, count, 3, generator=generator, dtype=torch.float64)
     velocity[:, : 3 * count] = (own + along).flatten(1)
+    velocity[:, ~model.free] = 0  # of planar robots
     return model.initial_state(batch, velocity=velocity)
 
 
@@ -170,6 +172,28 @@ def test_numbers_that_change_between_steps(monkeypatch, taken):
         found.append(states)
     assert sum(step is not None for step in taken) > 15
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_a_robot_that_rounds_do_not_solve_goes_on_from_there(monkeypatch, taken):
+    """Take rounds that have failed in a recording no second time in Python, also where the robot is alone."""
+    monkeypatch.setattr(attempts, "SEMISMOOTH_STEPS", 2)
+    in_python, original = [], integrate_step.semismooth_newton
+    monkeypatch.setattr(integrate_step, "semismooth_newton", lambda *given: in_python.append(given) or original(*given))
+    model = rods()
+    infos = [info for _, info in course(model, thrown(model, 1), ImplicitEuler(1e-2), 24)]
+    assert all(bool(info.converged.all()) for info in infos)
+    assert any(step.unsolved is not None for step in taken)
+    assert len(in_python) + len(taken) <= 24
+
+
+def test_friction_that_is_nan_fails_steps_in_flight(taken):
+    """Refuse a coefficient of NaN in recorded steps, too, while nothing touches."""
+    model = rods()
+    state = course(model, model.initial_state(2), ImplicitEuler(2e-3), 15)[-1][0]
+    model.obstacles[0].law.friction.coefficient.data.fill_(torch.nan)
+    after, info = ImplicitEuler(2e-3).step(model, state)
+    assert taken and info.status.tolist() == [int(Status.NOT_FINITE)] * 2
+    assert torch.equal(after.q, state.q)
 
 
 @pytest.mark.parametrize("name", ["velocity", "time"])

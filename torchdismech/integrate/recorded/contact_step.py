@@ -114,18 +114,13 @@ class RecordedContactStep:
             self._end_recording: Recording[_End] = recorded(self._end, device, pool)
 
     def taken(self, problem: StepProblem) -> StepOnObstacles | None:
-        """Return a step as rounds take it.
-
-        None where they solve no robot, or one may have passed through an obstacle.
-        """
+        """Return a step as rounds take it; None where some robot may have passed through an obstacle."""
         self._static.give(self._kind.inputs(problem), problem.dt)
         more, lost, closed = self._set_up_recording.replay().flags.tolist()
         while more:
             more, lost, closed = self._rounds[closed].replay().tolist()
         results, progress = self._results, self._results.progress
         unsolved = progress.status != int(Status.CONVERGED) if lost else None
-        if unsolved is not None and bool(unsolved.all()):
-            return None
         end = self._end_recording.replay()
         if bool(end.suspect):
             return None
