@@ -62,6 +62,7 @@ CASES = {
     "rough floor": rods,
     "ball and floor": lambda: rods(ball=True),
     "points between nodes": lambda: rods(ball=True, spacing=0.01),
+    "planar": lambda: rods(planar=True),
 }
 
 
@@ -91,7 +92,7 @@ def test_recorded_steps_have_the_bits_of_others(case, dt, rounds, monkeypatch, t
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
         model = CASES[case]()
         found.append(course(model, thrown(model, 4), ImplicitEuler(dt), 20 if dt < 5e-3 else 14))
-    assert sum(step is not None for step in taken) > 5
+    assert sum(step is not None and step.unsolved is None for step in taken) > (5 if dt < 5e-3 else 0)
     for (state, info), (other, other_info) in zip(*found, strict=True):
         assert torch.equal(state.q, other.q) and torch.equal(state.velocity, other.velocity)
         assert torch.equal(info.iterations, other_info.iterations) and torch.equal(info.status, other_info.status)

@@ -118,7 +118,8 @@ class ClosedContacts:
     Attributes
     ----------
     offset : (S, 3) gaps and slides at the iterate [m].
-    moves : (S,) contacts that the unknowns can move in every direction in which they may bear a load.
+    moves : (S,) contacts that the unknowns can move in every direction in which they may bear a load. Directions along
+        the surface in which clamps hold them, as in a planar robot, need no load where these do not slide.
     partly : (S,) contacts that they can move in some of these directions only, as clamps hold the others.
     rubs : (S,) contacts with friction.
     unloaded : (B, n_free) the residual without loads.
@@ -135,7 +136,7 @@ class ClosedContacts:
         self.offset = torch.cat([linear.contacts.gap.unsqueeze(1), slide], dim=1)
         self.rubs = constraints.friction > 0
         movable = (jacobian.square() * constraints.at_nodes(model.free).unsqueeze(1)).sum(2) > 0  # (S, 3)
-        self.moves = movable[:, 0] & (movable.all(1) | ~self.rubs)
+        self.moves = movable[:, 0] & ((movable[:, 1:] | (slide == 0)).all(1) | ~self.rubs)
         self.partly = movable.any(1) & ~self.moves
         self.unloaded = at.residual + linear.forces_of(constraints.load)
         self.weight = model.unknowns.residual_weight()
