@@ -6,7 +6,8 @@ here: the set-up, moves, bare residuals and matrices (see `StepEquations`), fric
 the step. None of these depends on which parts touch; functions that do are in `pair_evaluations.py`, and whole Newton
 iterations in `pair_rounds.py`.
 
-While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`).
+While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`),
+and while only parts are, with the loads of obstacles (`step_on_obstacles`).
 """
 
 from __future__ import annotations
