@@ -92,7 +92,7 @@ def test_recorded_steps_have_the_bits_of_others(case, dt, rounds, monkeypatch, t
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", before)
         model = CASES[case]()
         found.append(course(model, thrown(model, 4), ImplicitEuler(dt), 20 if dt < 5e-3 else 14))
-    assert sum(step is not None and step.unsolved is None for step in taken) > (5 if dt < 5e-3 else 0)
+    assert sum(step is not None and (step.unsolved is None or not bool(step.unsolved.all())) for step in taken) > 5
     for (state, info), (other, other_info) in zip(*found, strict=True):
         assert torch.equal(state.q, other.q) and torch.equal(state.velocity, other.velocity)
         assert torch.equal(info.iterations, other_info.iterations) and torch.equal(info.status, other_info.status)
@@ -210,13 +210,14 @@ def test_a_robot_that_is_not_finite_fails_alone(name, taken):
     assert taken[-1].unsolved.tolist() == [True, False]
 
 
-def test_a_rod_at_rest_takes_one_round(taken):
+@pytest.mark.parametrize("planar", [False, True])
+def test_a_rod_at_rest_takes_one_round(planar, taken):
     """Rest on the floor with its weight as the load, one round a step, by recordings."""
-    model = rods()
+    model = rods(planar=planar)
     state, count = model.initial_state(), model.body.n_nodes
     state.q[:, 2 : 3 * count : 3] = 5e-3  # onto the floor: it is 5 mm thick
     infos = [info for _, info in course(model, state, ImplicitEuler(2e-3), 20)]
     weight = 9.81 * float(model.body.mass[: 3 * count].sum()) / 3
     assert float(infos[-1].contact["load/floor"]) == pytest.approx(weight, rel=1e-6)
     assert [int(info.iterations) for info in infos[-5:]] == [1] * 5
-    assert taken[-1] is not None
+    assert taken[-1].unsolved is None
