@@ -67,6 +67,10 @@ MALFORMED = {
         scene_text(rod=rod(section="{radius = 1.0}")),
         "rod.section.shape: missing; expected 'circle' or 'rectangle'",
     ),
+    "misspelt shape": (
+        scene_text(rod=rod(section='{shaqe = "circle", radius = 1.0}')),
+        "rod.section.shape: missing ('shaqe' is no key); expected 'circle' or 'rectangle'",
+    ),
     "radius beside the section": (
         scene_text(rod=rod(radius="1e-3")),
         "rod.radius: unknown key; did you mean rod.section.radius?",

@@ -53,11 +53,13 @@ def settled_step(problem: StepProblem, touching: bool = True) -> tuple[State, St
 def settled(problem: StepProblem, after: State, info: StepInfo) -> tuple[State, StepInfo]:
     """Return `after` and `info` with those of the running robots replaced, which settle one by one.
 
+    Robots whose state is not finite are left as they are.
+
     Parameters
     ----------
     after, info : the equilibria of the other robots, and how searches ended.
     """
-    running = problem.running
+    running = problem.running & problem.state.finite()
     rows = [slice(k, k + 1) for k in range(len(running))]
     states, reports = [after.rows(row) for row in rows], [info.rows(row) for row in rows]
     parts = problem.model.parts(problem.state, problem.control, 1)

@@ -114,8 +114,7 @@ def build_integrator(scene: Scene) -> SteppingMethod:
     common |= {"dt": simulation.dt, "max_substeps": most}
     if simulation.integrator == "newmark":
         coefficients = {name: getattr(simulation, name) for name in ("beta", "gamma")}
-        with naming(scene.path, ("simulation",)):
-            return Newmark(**common, **{name: value for name, value in coefficients.items() if value is not None})
+        return Newmark(**common, **{name: value for name, value in coefficients.items() if value is not None})
     if simulation.integrator == "bdf2":
         return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
     return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)

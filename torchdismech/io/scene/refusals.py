@@ -105,7 +105,8 @@ def _wrong_tag(key: Key, fault: Any, field: FieldInfo | None) -> tuple[Key, str]
     tag = fault["ctx"]["discriminator"].strip("'")
     choices = any_of(*(repr(name) for table in _tables(field.annotation) for name in _tags(table)))
     if fault["type"] == "union_tag_not_found":
-        return (*key, tag), f"missing; expected {choices}"
+        close = difflib.get_close_matches(tag, map(str, fault["input"]), n=1)
+        return (*key, tag), f"missing{f' ({close[0]!r} is no key)' if close else ''}; expected {choices}"
     return (*key, tag), f"expected {choices}, got {shown(fault['input'][tag])}"
 
 

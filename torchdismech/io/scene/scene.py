@@ -187,10 +187,12 @@ class Scene:
         state = initial_state(self, model, schedule)
         if self.batch < self.whole:
             model.solvers.name = model.solvers.of(self.whole).name
+        with naming(self.path, ("simulation",)):
+            integrator = build_integrator(self)
         return Setup(
             model=model,
             state=state,
-            integrator=build_integrator(self),
+            integrator=integrator,
             schedule=schedule,
             steps=self.steps,
             every=self.document.output.every,
