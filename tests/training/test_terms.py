@@ -62,7 +62,8 @@ def test_users_forces_and_energies_are_learned(folder):
 def test_network_of_the_page_is_learned(folder, monkeypatch):
     """Fit the network that docs/training.md writes as an example."""
     page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
-    (folder / "net.py").write_text(page.split("```python\n")[1].split("```")[0])
+    blocks = (block.split("```")[0] for block in page.split("```python\n")[1:])
+    (folder / "net.py").write_text(next(block for block in blocks if "class Drag" in block))
     monkeypatch.chdir(folder)
     terms = {"drag": {"kind": "force", "network": "net.py:Drag", "options": {"hidden": 8}}}
     stages = [{"name": "one", "train": ["learned"], "iterations": 1, "horizon": [2], "batch": 2}]
