@@ -69,9 +69,7 @@ class PointLoads:
         at_points = torch.zeros_like(self.load)
         if candidates.load is not None:  # else none bears a load
             near = torch.cat(candidates.near, dim=1)
-            found = torch.nn.functional.pad(
-                candidates.load, (0, 0, 0, 1)
-            )  # a slot without a load, so that there is one
+            found = torch.nn.functional.pad(candidates.load, (0, 0, 0, 1))  # the last slot bears no load
             slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
             at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
         return replaced(self, load=torch.where(robots[:, None, None], at_points, self.load))

@@ -24,7 +24,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Search
-from torchdismech.integrate.search.semismooth import ContactProgress, contact_begun, contact_round
+from torchdismech.integrate.search.semismooth import ContactProgress, contact_begun, contact_round, some_closed
 from torchdismech.integrate.step import newton_options, step_contact
 from torchdismech.native.graphs import Recording, Unrecordable, recorded
 from torchdismech.robot.state import State
@@ -150,7 +150,7 @@ class RecordedContactStep:
         lost = problem.running & (~problem.state.finite() | problem.model.contact.undefined(problem.state))
         progress = progress._replace(status=torch.where(lost, int(Status.NOT_FINITE), progress.status))
         progress = ContactProgress(*(tensor.clone() for tensor in progress))
-        return _SetUp(equations, scale, options, progress, self._flags_of(progress))
+        return _SetUp(equations, scale, options, progress, _flags_of(equations, progress))
 
     def _round(self, closed: bool) -> Tensor:
         """Take a round, with contacts or without any; return the flags (3,)."""
@@ -158,13 +158,7 @@ class RecordedContactStep:
         after = contact_round(results.equations, results.progress, results.options, closed)
         for new, static in zip(after, results.progress, strict=True):
             static.copy_(new)
-        return self._flags_of(results.progress)
-
-    def _flags_of(self, progress: ContactProgress) -> Tensor:
-        """Return whether some row goes on, some row is lost, and some contact of a row that goes on is closed, (3,)."""
-        more = progress.status == RUNNING
-        lost = ~more & (progress.status != int(Status.CONVERGED))
-        return torch.stack([more.any(), lost.any(), (progress.closed & more[self.constraints.robot]).any()])
+        return _flags_of(results.equations, results.progress)
 
     def _end(self) -> _End:
         problem, equations, progress = self._static.problem, self._results.equations, self._results.progress
@@ -173,3 +167,10 @@ class RecordedContactStep:
         after = equations.accepted_state(q, accepted)
         suspect = obstacles_suspected(equations.model.obstacles, problem.state, after)
         return _End(after, suspect.any(), step_contact(equations, q, accepted))
+
+
+def _flags_of(equations: StepEquations, progress: ContactProgress) -> Tensor:
+    """Return whether some row goes on, some row is lost, and some contact of a row that goes on is closed, (3,)."""
+    more = progress.status == RUNNING
+    lost = ~more & (progress.status != int(Status.CONVERGED))
+    return torch.stack([more.any(), lost.any(), some_closed(equations, progress)])

@@ -22,9 +22,9 @@ from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.closed_contacts import ClosedContacts
 from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
-from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root
 
-__all__ = ["ContactProgress", "SemismoothSearch", "contact_begun", "contact_round", "semismooth_newton", "some_closed"]
+__all__ = ["ContactProgress", "contact_begun", "contact_round", "semismooth_newton", "some_closed"]
 
 EXACT = 1e-2  # of the contacts' tolerance: larger overlaps of open contacts close them
 
@@ -35,7 +35,7 @@ class ContactProgress(NamedTuple):
     Attributes
     ----------
     x, residual, values, norm : the iterates, as of `Iterate`; the residual is that with the loads.
-    status, iterations : (B,) as of `RootSearch`.
+    status, iterations : (B,) RUNNING or the `Status` that a row ended with, and the rounds that it has taken.
     load : (S, 3) of the constraints.
     gap, normal, weights : (S,), (S, 3), (S, 4) the contacts at the iterates, as of `Contacts`.
     closed : (S,) bool the contacts that the next round takes for closed.
@@ -63,37 +63,12 @@ def semismooth_newton(equations: StepEquations, x: Tensor, options: NewtonOption
     The loads are left in `equations.constraints.load`; those of rows that end without a root mean nothing. Arguments as
     for `solve.newton.newton`.
     """
-    return SemismoothSearch(equations, x, options, running).root()
-
-
-class SemismoothSearch(RootSearch):
-    """Semismooth Newton steps until no row runs."""
-
-    def __init__(self, equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor):
-        self.equations = equations
-        self.progress, self.options = contact_begun(equations, x, options, running)
-        self.tolerance = self.options.tolerance
-
-    @property
-    def at(self) -> Iterate:  # type: ignore[override]
-        """The last iterates."""
-        return Iterate(*self.progress[:4])
-
-    @property
-    def status(self) -> Tensor:  # type: ignore[override]
-        """The status (B,) of the rows."""
-        return self.progress.status
-
-    @property
-    def iterations(self) -> Tensor:  # type: ignore[override]
-        """Rounds (B,) that the rows have taken."""
-        return self.progress.iterations
-
-    def round(self) -> bool:
-        """Take a step in each row that runs; return whether some row still runs."""
-        closed = bool(some_closed(self.equations, self.progress))
-        self.progress = contact_round(self.equations, self.progress, self.options, closed)
-        return bool((self.progress.status == RUNNING).any())
+    progress, options = contact_begun(equations, x, options, running)
+    while bool((progress.status == RUNNING).any()):
+        closed = bool(some_closed(equations, progress))
+        progress = contact_round(equations, progress, options, closed)
+    last = Iterate(*progress[:4])
+    return Root(progress.x, progress.status, progress.iterations, progress.norm, options.tolerance, last)
 
 
 def contact_begun(
