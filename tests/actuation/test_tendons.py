@@ -9,7 +9,6 @@ import torch
 from tests.actuation.robots import EA, EI, GJ, LENGTH, OFFSET, rod, settled
 from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
-from torchdismech.actuation.tension import Paths, Segments, Slip
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
 from torchdismech.model.initial import trial_state
 from torchdismech.testing import check_force
@@ -56,20 +55,24 @@ def test_derivatives(driven):
 
 def test_sharp_friction_has_its_exact_derivatives():
     """Match autograd where friction turns within a small part of the velocities, through one straight point."""
-    points = torch.tensor([[[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 0.5, 0], [3.2, 1.5, 0.7]]], dtype=torch.float64)
-    velocity = torch.tensor(np.random.default_rng(0).normal(size=(1, 5, 3)))
-    friction, slip = (torch.full((1, 3), x, dtype=torch.float64) for x in (0.3, 0.01))
-    paths = Paths([5], points)
-    e, rates = points.diff(dim=1), velocity.diff(dim=1)
+    model = rod(Tendons([AtNodes(range(5))], tension=2.0, friction=0.3, slip_velocity=0.01), edges=4)
+    points = [[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 0.5, 0], [3.2, 1.5, 0.7]]
+    state, force = model.rest_state(1), model.forces[0]
+    q, velocity = state.q.clone(), torch.tensor(np.random.default_rng(0).normal(size=state.q.shape))
+    q[0, :15] = torch.tensor(points, dtype=torch.float64).flatten()
 
-    def logs(e, rates):
-        length = torch.linalg.vector_norm(e, dim=-1)
-        return Slip.along(Segments(paths, length, e / length.unsqueeze(-1)), rates, friction, slip).log[0]
+    def forces(q, velocity):
+        return force(state.replace(q=q, velocity=velocity), Control())[0]
 
-    expected = torch.autograd.functional.jacobian(logs, (e, rates))
-    found = Slip.with_derivatives(Segments.between(paths, points), rates, friction, slip)
-    torch.testing.assert_close(found.by_segments[0], expected[0].squeeze(1))
-    torch.testing.assert_close(found.by_rates[0], expected[1].squeeze(1))
+    expected = torch.autograd.functional.jacobian(forces, (q, velocity))
+    found = force.derivatives(state.replace(q=q, velocity=velocity), Control())
+    for kind in (0, 1):
+        total = torch.zeros(model.n_dofs, model.n_dofs, dtype=torch.float64)
+        for block, entries in zip(force.blocks(), found, strict=True):
+            if entries[kind] is not None:
+                rows, cols = (torch.as_tensor(x) for x in (block.rows, block.cols))
+                total.index_put_((rows[:, :, None], cols[:, None, :]), entries[kind][0], accumulate=True)
+        torch.testing.assert_close(total, expected[kind].squeeze(1))
 
 
 @pytest.mark.parametrize(("route", "most"), [("nodes", 1e-2), ("edges", 0.4)])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from torchdismech.actuation.routed import Route, RoutedForce, per_route
+from torchdismech.actuation.routed import Route, RoutedForce, by_route, per_route
 from torchdismech.actuation.tension import Segments
 from torchdismech.errors import InputError
 from torchdismech.robot.state import Control, State
@@ -48,14 +48,13 @@ class Chambers(RoutedForce):
             setattr(self, name, nn.Parameter(constant, requires_grad=False))
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return the tensions - p A (B, M) of the segments [N]."""
-        return self._thrust(segments)[:, self.paths.path_of]
+        """Return the tensions - p A (M, B) of the segments [N]."""
+        return self._thrust()[self.paths.path_of].expand_as(segments.length)
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the energy (B,) [J]."""
-        segments = self.segments(state)
-        return (self._thrust(segments) * segments.total).sum(1)
+        return (self._thrust() * self.segments(state).total).sum(0)
 
-    def _thrust(self, segments: Segments) -> Tensor:
-        """Return the tensions - p A (B, T) of the chambers [N]."""
-        return (-self.pressure * self.area).expand_as(segments.total)
+    def _thrust(self) -> Tensor:
+        """Return the tensions - p A (T, 1 or B) of the chambers [N]."""
+        return by_route(-self.pressure * self.area, len(self.routes))

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from torchdismech.actuation import formulas
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
-from torchdismech.forces.elements import refuse_other_count
+from torchdismech.forces.elements import blocks_of, refuse_other_count
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 
-__all__ = ["Route", "RoutedForce", "per_route"]
+__all__ = ["Coupling", "Route", "RoutedForce", "by_route", "per_route"]
 
 Route = AtNodes | OnEdges | Fixed
 TOUCHING = 1e-9  # points nearer to each other than this part of the path's length are refused as one point
@@ -27,7 +29,7 @@ class RoutedForce(Force):
     """Tensions in the straight segments between the points of routes.
 
     A segment pulls its two points together, and so the sections that carry them. A subclass gives the tensions and,
-    where they depend on the segments, their derivatives.
+    where they depend on other segments, how.
 
     Parameters
     ----------
@@ -83,9 +85,9 @@ class RoutedForce(Force):
         self.paths = Paths(counts, body.nodes)
         self.route_points = RoutePoints(body, points, self.paths, frames.axes)
         rest = self.rest_segments()
-        short = rest.length <= TOUCHING * rest.total[:, self.paths.path_of]
+        short = rest.length <= TOUCHING * rest.total[self.paths.path_of]
         if bool(short.any()):
-            m = int(short.any(0).nonzero()[0])
+            m = int(short.any(1).nonzero()[0])
             k = int(self.paths.path_of[m])
             first = int(self.paths.starts[m]) - sum(counts[:k])
             problem = f"points {first} and {first + 1} are one point; leave one of them out"
@@ -110,15 +112,15 @@ class RoutedForce(Force):
 
         With the offsets that a control sets, call it within `with model.holding(state, control):`.
         """
-        return self._at(state).points
+        return self._at(state).position.permute(2, 1, 0)
 
     def lengths(self, state: State) -> Tensor:
         """Return the lengths (B, T) of the paths at a state [m]."""
-        return self.segments(state).total
+        return self.segments(state).total.t()
 
     def segments(self, state: State) -> Segments:
         """Return the segments at a state."""
-        return Segments.between(self.paths, self.points(state))
+        return Segments.between(self.paths, self._at(state).position)
 
     # ---- for subclasses to define ------------------------------------------------------------------------------
 
@@ -128,12 +130,18 @@ class RoutedForce(Force):
         return False
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return the tensions (B, M) in the segments [N]; `rates` of the segments (B, M, 3) [m/s] come where `rubs`."""
+        """Return the tensions (M, B) in the segments [N]; `rates` of the segments (3, M, B) [m/s] come where `rubs`."""
         raise TypeError(f"{type(self).__name__} has to define tension_in(segments, rates)")
 
-    def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the derivatives (B, M, M, 3) of coupled tensions by the segments and by their rates; None for zero."""
-        raise TypeError(f"{type(self).__name__} has to define tension_derivatives(segments, rates)")
+    def coupling(self, segments: Segments, rates: Tensor | None, columns: Tensor) -> Coupling:
+        """Return how coupled tensions change with the dofs of all segments.
+
+        Parameters
+        ----------
+        columns : (1 or 4, M, B, D) derivatives by D dofs of the segments' lengths, and where `rubs` of the three
+            numbers of `PointsAt.columns_with_rates`.
+        """
+        raise TypeError(f"{type(self).__name__} has to define coupling(segments, rates, columns)")
 
     @property
     def rubs(self) -> bool:
@@ -144,11 +152,7 @@ class RoutedForce(Force):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the force (B, n)."""
-        at = self._at(state)
-        segments = Segments.between(self.paths, at.points)
-        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
-        pulls = segments.on_points(self.tension_in(segments, rates), at.points.shape[1])
-        return at.generalised(pulls, state.q)
+        return self._evaluated(state).force
 
     def blocks(self) -> list[Block]:
         """Return blocks of each framed edge, of each segment and, where tensions are coupled, one of all dofs."""
@@ -159,44 +163,76 @@ class RoutedForce(Force):
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the force's derivatives, block by block: by positions and angles, with friction also by velocities."""
+        return self._derivatives(self._evaluated(state))
+
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the force and its derivatives, which are evaluated together."""
+        if torch.is_grad_enabled():
+            return super().with_derivatives(state, control)
+        found = self._evaluated(state)
+        return found.force, self._derivatives(found)
+
+    def _evaluated(self, state: State) -> _Evaluated:
         at = self._at(state)
-        segments = Segments.between(self.paths, at.points)
-        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
+        segments = Segments.between(self.paths, at.position)
+        rates = segments.rates(at.velocity) if self.rubs else None
         tension = self.tension_in(segments, rates)
-        ends = at.jacobian()
-        segment_jacobian = self.route_points.segment_jacobian(ends)
-        turning = segment_jacobian.mT @ (-tension[..., None, None] * segments.turned_by() @ segment_jacobian)
+        pulls = segments.on_points(tension)
+        return _Evaluated(at, segments, rates, tension, pulls, at.generalised(pulls))
+
+    def _derivatives(self, found: _Evaluated) -> Derivatives:
+        points, segments = self.route_points, found.segments
+        by_variables, of_frames = found.at.by_frames(found.pulls)
+        take = found.at.columns_with_rates if self.rubs else found.at.columns
+        columns = take(segments, by_variables)
+        width = points.segment_dofs.shape[1]
+        of_segments = formulas.segment_blocks_by(width)(
+            len(self.paths.starts), found.tension, segments.length, columns[:4].unflatten(1, (width, -1))
+        )
         blocks: Derivatives = [
-            (at.second(segments.on_points(tension, at.points.shape[1])), None),
-            (self.route_points.shared_sums(turning), None),
+            (blocks_of(of_frames, 7), None),
+            (blocks_of(points.shared_sums(of_segments), width), None),
         ]
         if self.coupled:
-            by_position = at.velocity_by_position(state) if self.rubs else None
-            blocks.append(self._by_coupling(ends, segments, rates, by_position))
+            by_union = points.by_union(columns[3:]).permute(0, 1, 3, 2)
+            blocks.append(self.coupling(segments, found.rates, by_union).derivatives())
         return blocks
-
-    def _by_coupling(
-        self, ends: Tensor, segments: Segments, rates: Tensor | None, by_position: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the part of the force's derivatives that comes from tensions changing with the segments.
-
-        These are (B, 1, D, D) by positions and angles, and as many by velocities, or None for those without friction.
-        """
-        segment_jacobian = self.route_points.differences(self.route_points.to_union(ends))  # (B, M, 3, D)
-        unit_force = -(segments.direction.unsqueeze(-2) @ segment_jacobian).squeeze(-2)  # (B, M, D): by unit tension
-        by_segments, by_rates = self.tension_derivatives(segments, rates)
-        columns = segment_jacobian.flatten(1, 2)
-        by_dofs = by_segments.flatten(2) @ columns
-        if by_rates is None or by_position is None:
-            return (unit_force.mT @ by_dofs).unsqueeze(1), None
-        by_dofs = by_dofs + by_rates.flatten(2) @ self.route_points.differences(
-            self.route_points.to_union(by_position)
-        ).flatten(1, 2)
-        by_speeds = by_rates.flatten(2) @ columns
-        return (unit_force.mT @ by_dofs).unsqueeze(1), (unit_force.mT @ by_speeds).unsqueeze(1)
 
     def _at(self, state: State) -> PointsAt:
         return self.route_points.at(state, self.offset)
+
+
+class _Evaluated(NamedTuple):
+    """A force at a state: its points, segments and their rates, tensions (M, B), and forces (3, K, B) on the points."""
+
+    at: PointsAt
+    segments: Segments
+    rates: Tensor | None
+    tension: Tensor
+    pulls: Tensor
+    force: Tensor
+
+
+class Coupling(NamedTuple):
+    """How tensions change with the dofs of all segments, as a sum of P terms: a pull with a tension of its own each.
+
+    Attributes
+    ----------
+    pull : (P, B, D) derivatives of a length by dofs: minus the generalised force of a tension of one.
+    by_q, by_velocity : (P, B, D) derivatives of the tension by positions and angles, and by velocities; None for zero.
+    """
+
+    pull: Tensor
+    by_q: Tensor
+    by_velocity: Tensor | None
+
+    def derivatives(self) -> tuple[Tensor, Tensor | None]:
+        """Return the force's derivatives (B, 1, D, D) by positions and angles, and by velocities."""
+        return self._force_by(self.by_q), None if self.by_velocity is None else self._force_by(self.by_velocity)
+
+    def _force_by(self, tension_by: Tensor) -> Tensor:
+        pull, change = (x.transpose(0, 1).contiguous() for x in (self.pull, tension_by))
+        return -(pull.mT @ change).unsqueeze(1)
 
 
 def per_route(value, what: str, count: int) -> Tensor:
@@ -204,3 +240,8 @@ def per_route(value, what: str, count: int) -> Tensor:
     tensor = number(value, what)
     refuse_other_count(tensor, what, count, "routes")
     return tensor
+
+
+def by_route(constant: Tensor, count: int) -> Tensor:
+    """Return a constant of `per_route` by routes and robots, (T, 1 or B)."""
+    return torch.atleast_2d(constant).t().expand(count, -1)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from torchdismech.actuation.routed import Route, RoutedForce, per_route
-from torchdismech.actuation.tension import Segments, Slip
+from torchdismech.actuation.routed import Coupling, Route, RoutedForce, by_route, per_route
+from torchdismech.actuation.tension import Segments, Slip, product
 from torchdismech.errors import InputError
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -103,7 +103,7 @@ class Tendons(RoutedForce):
         The pull is (), (T,), (B, 1) or (B, T).
         """
         with torch.no_grad():
-            length, pull = torch.broadcast_tensors(self.rest_segments().total, pull)
+            length, pull = torch.broadcast_tensors(self.rest_segments().total.t(), pull)
             if not bool((pull >= length).any()):
                 return None
             robot, tendon = divmod(int((pull - length).argmax()), length.shape[1])
@@ -129,84 +129,97 @@ class Tendons(RoutedForce):
 
         With the constants that a control sets, call it within `with model.holding(state, control):`.
         """
-        at = self._at(state)
-        rates = self.route_points.differences(at.velocity(state)) if self.rubs else None
-        return self.tension_in(Segments.between(self.paths, at.points), rates)
+        return self._evaluated(state).tension.t()
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the energy (B,) without friction [J]."""
         segments = self.segments(state)
         tension, stiffness = self._at_motors(segments)
         if self.tension is not None:
-            return (tension * segments.total).sum(1)
+            return (tension * segments.total).sum(0)
         taut = stiffness > 0
-        return torch.where(taut, 0.5 * tension**2 / torch.where(taut, stiffness, 1.0), 0.0).sum(1)
+        return torch.where(taut, 0.5 * tension**2 / torch.where(taut, stiffness, 1.0), 0.0).sum(0)
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
-        """Return the tensions (B, M) in the segments [N]."""
+        """Return the tensions (M, B) in the segments [N]."""
         tension, _ = self._at_motors(segments)
         path_of = self.paths.path_of
-        if rates is None or self.friction is None:
-            return tension[:, path_of]
-        gain = torch.exp(Slip.along(segments, rates, *self._at_bends()).log)
+        if rates is None:
+            return tension[path_of]
+        gain = torch.exp(self._slip(segments, rates).log)
         if self.tension is None:
             tension = tension / self._mean(gain, segments)
-        return tension[:, path_of] * gain
+        return tension[path_of] * gain
 
-    def tension_derivatives(self, segments: Segments, rates: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Return the tensions' derivatives by the segments and by their rates (B, M, M, 3); None for zero."""
-        tension, stiffness = self._at_motors(segments)
-        along, path_of = self.paths.along, self.paths.path_of
-        of_path = along.mT.unsqueeze(-1) * segments.direction.unsqueeze(1)  # (B, T, M, 3) derivatives of path lengths
-        if rates is None or self.friction is None:
-            return (stiffness[..., None, None] * of_path)[:, path_of], None
-        slip = Slip.with_derivatives(segments, rates, *self._at_bends())
-        assert slip.by_segments is not None and slip.by_rates is not None
-        gain = torch.exp(slip.log)
+    def coupling(self, segments: Segments, rates: Tensor | None, columns: Tensor) -> Coupling:
+        """Return how the tensions change with the dofs, see `RoutedForce.coupling`."""
+        by_length = columns[0]
+        if rates is None:
+            _, stiffness = self._at_motors(segments)
+            of_paths = self.paths.summed(by_length)
+            return Coupling(of_paths, stiffness.unsqueeze(-1) * of_paths, None)
+        slip = self._slip(segments, rates)
+        by_q, by_velocity = slip.by_dofs(columns[1], columns[2:]), slip.by_dofs(by_length)
+        # a change of the term at a bend changes the logarithms of all tensions beyond it
+        beyond = product(self.paths.beyond, self.tension_in(segments, rates).unsqueeze(-1) * by_length)
         if self.tension is not None:
-            weight = (tension[:, path_of] * gain)[..., None, None]
-            return weight * slip.by_segments, weight * slip.by_rates
-        # driven by length, the tension at the motor is that without friction over the mean of c, weighted by length
-        total, mean = segments.total, self._mean(gain, segments)
-        weight = (gain * segments.length / total[:, path_of])[..., None, None]
-        excess = ((gain - mean[:, path_of]) / total[:, path_of]).unsqueeze(-1)
-        mean_by_segments = self._summed(weight * slip.by_segments) + excess.unsqueeze(1) * of_path
-        mean_by_rates = self._summed(weight * slip.by_rates)
-        at_motor, stiffness = (x[..., None, None] for x in (tension / mean, stiffness / mean))
-        motor_by_segments = stiffness * of_path - at_motor / mean[..., None, None] * mean_by_segments
-        motor_by_rates = -at_motor / mean[..., None, None] * mean_by_rates
-        segment_tension, gain = at_motor[:, path_of] * gain[..., None, None], gain[..., None, None]
+            return Coupling(beyond, by_q, by_velocity)
+        motor, motor_by_q, motor_by_velocity = self._at_motors_by_dofs(segments, slip, by_length, by_q, by_velocity)
+        return Coupling(
+            torch.cat([beyond, motor]), torch.cat([by_q, motor_by_q]), torch.cat([by_velocity, motor_by_velocity])
+        )
+
+    def _at_motors_by_dofs(
+        self, segments: Segments, slip: Slip, by_length: Tensor, by_q: Tensor, by_velocity: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return for tensions at the motors their pulls, and their derivatives by positions and velocities (T, B, D).
+
+        With friction, the tension at the motor of a tendon that is driven by length is that without friction over the
+        mean of c, weighted by length.
+
+        Parameters
+        ----------
+        by_length : (M, B, D) derivatives of the segments' lengths.
+        by_q, by_velocity : (I, B, D) derivatives of the terms at bends.
+        """
+        paths, gain = self.paths, torch.exp(slip.log)
+        tension, stiffness = self._at_motors(segments)
+        mean, total = self._mean(gain, segments), segments.total
+        excess = ((gain - mean[paths.path_of]) / total[paths.path_of]).unsqueeze(-1)
+        shares = paths.beyond @ (gain * segments.length / total[paths.path_of])  # (I, B): of what is beyond a bend
+        shares = shares.unsqueeze(-1)
+        mean_by_q = paths.summed(excess * by_length) + product(paths.of_bends, shares * by_q)
+        mean_by_velocity = product(paths.of_bends, shares * by_velocity)
+        spring, loss = (x.unsqueeze(-1) for x in (stiffness / mean, tension / mean**2))
         return (
-            gain * motor_by_segments[:, path_of] + segment_tension * slip.by_segments,
-            gain * motor_by_rates[:, path_of] + segment_tension * slip.by_rates,
+            paths.summed(gain.unsqueeze(-1) * by_length),
+            spring * paths.summed(by_length) - loss * mean_by_q,
+            -loss * mean_by_velocity,
         )
 
     def _at_motors(self, segments: Segments) -> tuple[Tensor, Tensor]:
-        """Return the tensions (B, T) at the motors and their derivatives by the lengths of the paths.
+        """Return the tensions (T, B) at the motors and their derivatives by the lengths of the paths.
 
         For tendons driven by length they are those without friction.
         """
-        total = segments.total
+        total, count = segments.total, len(self.routes)
         if self.tension is not None:
-            return self.tension.expand_as(total), torch.zeros_like(total)
-        unstretched = self.rest_segments().total / (1 + self.pretension / self.stiffness)
-        stretch, spring = total - unstretched + self.pull, (self.stiffness / unstretched).expand_as(total)
+            return by_route(self.tension, count).expand_as(total), torch.zeros_like(total)
+        stiffness, pretension, pull = (by_route(x, count) for x in (self.stiffness, self.pretension, self.pull))
+        unstretched = self.rest_segments().total / (1 + pretension / stiffness)
+        stretch, spring = total - unstretched + pull, (stiffness / unstretched).expand_as(total)
         return spring * stretch.clamp(min=0), torch.where(stretch > 0, spring, 0.0)
 
-    def _at_bends(self) -> tuple[Tensor, Tensor]:
-        """Return friction coefficient and slip velocity, each (B or 1, I), at the bends."""
-        bends, count = self.paths.path_of[self.paths.before], len(self.routes)
+    def _slip(self, segments: Segments, rates: Tensor) -> Slip:
+        """Return the slip at the bends."""
         assert self.friction is not None
-        mu, velocity = (torch.atleast_2d(x) for x in (self.friction, self.slip_velocity))
-        return mu.expand(-1, count)[:, bends], velocity.expand(-1, count)[:, bends]
+        bends = self.paths.path_of[self.paths.before]
+        constants = (by_route(x, len(self.routes))[bends] for x in (self.friction, self.slip_velocity))
+        return Slip.of(segments, rates, *constants)
 
     def _mean(self, gain: Tensor, segments: Segments) -> Tensor:
-        """Return the means (B, T) along the paths, weighted by length, of a gain (B, M) of the segments."""
-        return (gain * segments.length) @ self.paths.along / segments.total
-
-    def _summed(self, by: Tensor) -> Tensor:
-        """Return the sums (B, T, M, 3), over the segments of each path, of derivatives (B, M, M, 3)."""
-        return (self.paths.along.mT @ by.flatten(2)).unflatten(2, (-1, 3))
+        """Return the means (T, B) along the paths, weighted by length, of a gain (M, B) of the segments."""
+        return self.paths.along @ (gain * segments.length) / segments.total
 
 
 def _refuse_small(name: str, number: Tensor) -> None:

@@ -20,10 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Paths", "Segments", "Slip"]
+from torchdismech.actuation import formulas
 
-STRAIGHT = 1e-2  # angle [rad] of smoothing: a bend of 0.1 counts less by half a per cent, one of 0.3 by 0.06 per cent
-TINY = 1e-30  # so that the square root has a derivative at zero
+__all__ = ["Paths", "Segments", "Slip", "product"]
 
 
 class Paths(nn.Module):
@@ -38,8 +37,11 @@ class Paths(nn.Module):
     ----------
     starts, ends : (M,) the points of each segment.
     before, after : (I,) the segments at each bend.
+    neighbours : (2, M) the segments before and after each segment of a path; where there is none, the segment itself.
+    at_points : (2, K) the segments before and after each point, 0 where there is none.
+    is_at_points : (2, K, 1) 1 where there is one, else zero.
     path_of : (M,) the path of each segment.
-    along : (M, T) one where a segment belongs to a path, else zero.
+    along, of_bends : (T, M) and (T, I) one where a segment, or bend, belongs to a path, else zero.
     passed : (M, I) one where a bend comes before a segment of its path.
     beyond : (I, M) its transpose: one where a segment is beyond a bend.
     """
@@ -48,8 +50,12 @@ class Paths(nn.Module):
     ends: Tensor
     before: Tensor
     after: Tensor
+    neighbours: Tensor
+    at_points: Tensor
+    is_at_points: Tensor
     path_of: Tensor
     along: Tensor
+    of_bends: Tensor
     passed: Tensor
     beyond: Tensor
 
@@ -57,21 +63,40 @@ class Paths(nn.Module):
         super().__init__()
         path_of_point = np.repeat(np.arange(len(counts)), counts)
         starts = np.flatnonzero(path_of_point[1:] == path_of_point[:-1])
-        path_of = path_of_point[starts]
+        path_of, segments = path_of_point[starts], np.arange(len(starts))
         before = np.flatnonzero(path_of[1:] == path_of[:-1])
-        same = path_of[:, None] == path_of[before][None]
-        passed = same & (np.arange(len(starts))[:, None] > before[None])
+        neighbours = np.stack([segments, segments])
+        neighbours[0, before + 1], neighbours[1, before] = before, before + 1
+        at_points, is_at_points = (
+            np.zeros((2, len(path_of_point)), dtype=np.int64),
+            np.zeros((2, len(path_of_point), 1)),
+        )
+        for side, points in enumerate((starts + 1, starts)):
+            at_points[side, points], is_at_points[side, points] = segments, 1.0
+        passed = (path_of[:, None] == path_of[before][None]) & (segments[:, None] > before[None])
         index = {"starts": starts, "ends": starts + 1, "before": before, "after": before + 1, "path_of": path_of}
-        numbers = {"along": path_of[:, None] == np.arange(len(counts))[None], "passed": passed, "beyond": passed.T}
+        index |= {"neighbours": neighbours, "at_points": at_points}
+        along = path_of[None] == np.arange(len(counts))[:, None]
+        values = {"along": along, "of_bends": along[:, before], "passed": passed, "beyond": passed.T}
+        values["is_at_points"] = is_at_points
         for name, value in index.items():
             self.register_buffer(name, torch.as_tensor(value, device="cpu"), persistent=False)
-        for name, value in numbers.items():
+        for name, value in values.items():
             self.register_buffer(name, torch.as_tensor(value.copy(), device="cpu").to(like), persistent=False)
+
+    def summed(self, of_segments: Tensor) -> Tensor:
+        """Return the sums (T, ..) over the segments of each path of numbers of the segments (M, ..)."""
+        return product(self.along, of_segments)
+
+
+def product(matrix: Tensor, numbers: Tensor) -> Tensor:
+    """Return a matrix (k, M) times numbers (M, ..)."""
+    return (matrix @ numbers.flatten(1)).unflatten(1, numbers.shape[1:])
 
 
 @dataclass(frozen=True)
 class Segments:
-    """The segments of paths: lengths (B, M) [m] and directions (B, M, 3)."""
+    """The segments of paths: lengths (M, B) [m] and directions (3, M, B)."""
 
     paths: Paths
     length: Tensor
@@ -79,85 +104,68 @@ class Segments:
 
     @classmethod
     def between(cls, paths: Paths, points: Tensor) -> Segments:
-        """Return the segments between points (B, K, 3) [m]."""
-        e = points[:, paths.ends] - points[:, paths.starts]
-        length = torch.linalg.vector_norm(e, dim=-1)
-        return cls(paths, length, e / length.unsqueeze(-1))
+        """Return the segments between points (3, K, B) [m]."""
+        found = formulas.SEGMENTS(len(paths.starts), points, paths.starts, paths.ends)
+        return cls(paths, found[0], found[1:])
 
     @property
     def total(self) -> Tensor:
-        """The lengths (B, T) of the paths [m]."""
-        return self.length @ self.paths.along
+        """The lengths (T, B) of the paths [m]."""
+        return self.paths.along @ self.length
 
-    def on_points(self, tension: Tensor, count: int) -> Tensor:
-        """Return the forces (B, K, 3) on `count` points for tensions (B, M), which pull neighbours together."""
-        pull = tension.unsqueeze(-1) * self.direction
-        nothing = pull.new_zeros(len(pull), count, 3)
-        return nothing.index_add(1, self.paths.starts, pull).index_add(1, self.paths.ends, -pull)
+    def rates(self, velocity: Tensor) -> Tensor:
+        """Return the rates (3, M, B) of the segments, end minus start, for velocities (3, K, B) of the points [m/s]."""
+        return velocity[:, self.paths.ends] - velocity[:, self.paths.starts]
 
-    def turned_by(self) -> Tensor:
-        """Return the derivatives (B, M, 3, 3) of the directions by the segments [1/m]."""
-        u = self.direction
-        across = torch.eye(3, dtype=u.dtype, device=u.device) - u.unsqueeze(-1) * u.unsqueeze(-2)
-        return across / self.length[..., None, None]
-
-    def bends(self) -> tuple[Tensor, Tensor]:
-        """Return the smoothed angles (B, I) at the bends [rad], and their derivatives by the cosines of the angles."""
-        before, after = self.direction[:, self.paths.before], self.direction[:, self.paths.after]
-        apart, together = ((after - before) ** 2).sum(-1), ((after + before) ** 2).sum(-1)
-        half = torch.atan2(torch.sqrt(apart + TINY), torch.sqrt(together + TINY))
-        square = 4 * half**2
-        smoothed = torch.sqrt(square + STRAIGHT**2)
-        over_sine = 1 / torch.sinc(2 * half / torch.pi)
-        by_cosine = -over_sine * (square + 2 * STRAIGHT**2) / smoothed**3
-        return square / smoothed, by_cosine
+    def on_points(self, tension: Tensor) -> Tensor:
+        """Return the forces (3, K, B) on the points for tensions (M, B), which pull neighbours together."""
+        at, there = self.paths.at_points, self.paths.is_at_points
+        return formulas.PULLS(at.shape[1], tension, self.direction, at, there)
 
 
 @dataclass(frozen=True)
 class Slip:
-    """Logarithms of the ratios c (B, M) of tensions, and their derivatives by segments and rates (B, M, M, 3)."""
+    """How tendons slip at the bends.
 
+    Attributes
+    ----------
+    paths : the paths.
+    log : (M, B) logarithms of the ratios c of tensions.
+    by_cosine, by_speed : (I, B) derivatives of the terms mu phi s of these sums by the cosine of the angle at a bend,
+        and by the speed w.
+    """
+
+    paths: Paths
     log: Tensor
-    by_segments: Tensor | None = None
-    by_rates: Tensor | None = None
+    by_cosine: Tensor
+    by_speed: Tensor
 
     @classmethod
-    def along(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
-        """Return log c without derivatives.
+    def of(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
+        """Return the slip of segments.
 
         Parameters
         ----------
-        rates : (B, M, 3) rates of the segments [m/s].
-        friction, velocity : mu and v [m/s] at the bends, each (B or 1, I).
+        rates : (3, M, B) rates of the segments [m/s].
+        friction, velocity : mu and v [m/s] at the bends, each (I, B or 1).
         """
-        angle, _ = segments.bends()
-        share, _ = _slipping(_lengthening(segments, rates), velocity)
-        return cls((friction * angle * share) @ segments.paths.passed.mT)
+        paths, lengthening = segments.paths, (segments.direction * rates).sum(0)
+        speed = paths.beyond @ lengthening
+        ends = paths.before, paths.after
+        found = formulas.BENDS(len(speed), speed, segments.direction, *ends, friction, velocity)
+        return cls(paths, paths.passed @ found[0], found[1], found[2])
 
-    @classmethod
-    def with_derivatives(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
-        """Return log c with its derivatives; parameters as in `along`."""
-        u, turned, paths = segments.direction, segments.turned_by(), segments.paths
-        angle, by_cosine = segments.bends()
-        share, rise = _slipping(_lengthening(segments, rates), velocity)
-        speed = (turned @ rates.unsqueeze(-1)).squeeze(-1)  # derivatives of the rates of length by the segments
-        gain, weight = friction * angle * rise, (friction * share * by_cosine).unsqueeze(-1)
-        by_segments = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * speed.unsqueeze(1)
-        k = torch.arange(len(paths.before), device=u.device)
-        for one, other in ((paths.before, paths.after), (paths.after, paths.before)):
-            bent = weight * (turned[:, one] @ u[:, other].unsqueeze(-1)).squeeze(-1)  # through the angles at the bends
-            by_segments = by_segments.index_put((torch.arange(len(u), device=u.device)[:, None], k, one), bent, True)
-        by_rates = (gain.unsqueeze(-1) * paths.beyond).unsqueeze(-1) * u.unsqueeze(1)
-        summed = [(paths.passed @ by.flatten(2)).unflatten(2, (-1, 3)) for by in (by_segments, by_rates)]
-        return cls((friction * angle * share) @ paths.passed.mT, *summed)
+    def by_dofs(self, by_lengthening: Tensor, by_cosines: Tensor | None = None) -> Tensor:
+        """Return the derivatives (I, B, D) of the terms mu phi s by D dofs.
 
-
-def _lengthening(segments: Segments, rates: Tensor) -> Tensor:
-    """Return w (B, I), the rate at which the path beyond each bend becomes longer [m/s]."""
-    return (segments.direction * rates).sum(-1) @ segments.paths.beyond.mT
-
-
-def _slipping(speed: Tensor, velocity: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smoothed sign of slip s (B, I) and its derivative by the speed w."""
-    size = torch.sqrt(speed**2 + velocity**2)
-    return speed / size, velocity**2 / size**3
+        Parameters
+        ----------
+        by_lengthening : (M, B, D) derivatives of the rates at which segments become longer.
+        by_cosines : (2, M, B, D) of the cosines of each segment's angles to those before and after it, which keep their
+            directions; None for zero.
+        """
+        through_speed = self.by_speed.unsqueeze(-1) * product(self.paths.beyond, by_lengthening)
+        if by_cosines is None:
+            return through_speed
+        cosine = by_cosines[1, self.paths.before] + by_cosines[0, self.paths.after]
+        return through_speed + self.by_cosine.unsqueeze(-1) * cosine

@@ -54,8 +54,8 @@ def _both(force: Callable[..., Values], derivatives: Callable[..., Values], *arg
 class ElementForce(Force):
     """A force that is a sum over elements.
 
-    A subclass defines `_loops`, whose functions get q and velocity (n, B), the dofs (k, 3, S) of the k nodes of each
-    element, and the tensors of `_loop_arguments`.
+    A subclass defines `_loops`, whose functions get q and velocity (n, B), the dofs of each element, (k, 3, S) of k
+    nodes or (k, S), and the tensors of `_loop_arguments`.
     """
 
     compiles = True
@@ -75,11 +75,11 @@ class ElementForce(Force):
 
     def _acted_on(self) -> Tensor:
         """Return the dofs (components, S) that the force acts on."""
-        return self._dofs.flatten(0, 1)
+        return self._dofs.flatten(0, -2)
 
     def blocks(self) -> list[Block]:
-        """Return one block of each element: the dofs of all its nodes against themselves."""
-        dofs = self._dofs.flatten(0, 1).t().cpu().numpy()
+        """Return one block of each element: all its dofs against themselves."""
+        dofs = self._dofs.flatten(0, -2).t().cpu().numpy()
         return [Block(dofs, dofs)]
 
     def forward(self, state: State, control: Control) -> Tensor:

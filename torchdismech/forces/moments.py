@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
-from torchdismech.forces.base import Force, Timed, refuse_no_rods, refuse_unclear, vector_on_each
-from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.base import Timed, refuse_no_rods, refuse_unclear, vector_on_each
+from torchdismech.forces.dependence import Derivatives
+from torchdismech.forces.elements import ElementForce, Loops, blocks_of
+from torchdismech.geometry.carried import CarriedVector
 from torchdismech.geometry.checks import Indices, checked_indices
-from torchdismech.geometry.material_frames import MaterialFrames, cross_matrix, outer
+from torchdismech.geometry.rods import EdgeFrame
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
-from torchdismech.robot.state import Control, State
+from torchdismech.robot.state import State
 from torchdismech.values import Given
 
 __all__ = ["PointMoment"]
@@ -23,7 +27,7 @@ __all__ = ["PointMoment"]
 FRAMES = ("world", "material")
 
 
-class PointMoment(Timed, Force):
+class PointMoment(Timed, ElementForce):
     """A moment on rods, at the times start < t <= stop.
 
     On an edge it is a pair of opposite forces at the nodes, which turn the edge, and a torque on its angle, which turns
@@ -47,11 +51,8 @@ class PointMoment(Timed, Force):
     """
 
     per_robot = ("moment",)
-    compiles = True
     _index: Tensor
     _share: Tensor
-    _dofs: Tensor
-    _ends: Tensor
 
     def __init__(
         self,
@@ -83,9 +84,10 @@ class PointMoment(Timed, Force):
         dofs = np.concatenate(
             [3 * ends[:, :1] + np.arange(3), 3 * ends[:, 1:] + np.arange(3), 3 * body.n_nodes + index[:, None]], axis=1
         )
-        for name, value in (("index", index), ("ends", ends), ("dofs", dofs)):
+        for name, value in (("index", index), ("dofs", dofs.T.copy())):
             self.register_buffer(f"_{name}", torch.as_tensor(value, device="cpu"), persistent=False)
-        self.register_buffer("_share", torch.as_tensor(share, device="cpu").to(body.nodes), persistent=False)
+        shares = torch.as_tensor(share, device="cpu").to(body.nodes).unsqueeze(1)
+        self.register_buffer("_share", shares, persistent=False)
 
     def edges_and_shares(self, body: Body) -> tuple[np.ndarray, np.ndarray]:
         """Return the edges (K,) on which the moment acts, and the fraction (K,) of it that each takes."""
@@ -109,89 +111,111 @@ class PointMoment(Timed, Force):
         if not self._of_robots:
             refuse_unclear(self.moment, count, place, "PointMoment.moment", "a PointMoment each")
 
-    def forward(self, state: State, control: Control) -> Tensor:
-        """Return the force (B, n)."""
-        at = self._evaluated(state)
-        pair, torque = at.pair(), at.torque()
-        local = torch.cat([-pair, pair, torque.unsqueeze(-1)], dim=-1)
-        return torch.zeros_like(state.q).index_add(1, self._dofs.flatten(), local.flatten(1))
+    @property
+    def _loops(self) -> Loops:
+        return LOOPS[self.frame]
 
-    def blocks(self) -> list[Block]:
-        """Return for each edge the block of both nodes and the angle against themselves."""
-        dofs = self._dofs.cpu().numpy()
-        return [Block(dofs, dofs)]
-
-    def derivatives(self, state: State, control: Control) -> Derivatives:
-        """Return the derivative by positions and angles."""
-        at = self._evaluated(state)
-        pair_by_e, pair_by_angle, torque_by_e, torque_by_angle = at.derivatives()
-        by_dofs = [
-            torch.cat([-by_e, by_e, by_angle.unsqueeze(-1)], dim=-1)
-            for by_e, by_angle in (
-                (pair_by_e, pair_by_angle),
-                (torque_by_e.unsqueeze(-2), torque_by_angle.unsqueeze(-1)),
-            )
-        ]
-        return [(torch.cat([-by_dofs[0], by_dofs[0], by_dofs[1]], dim=-2), None)]
-
-    def _evaluated(self, state: State) -> _OnEdges:
-        """Return the frames of the edges (B, K) at a state, with the moment on each."""
-        x, index = state.positions, self._index
-        e = x[:, self._ends[:, 1]] - x[:, self._ends[:, 0]]
+    def _loop_arguments(self, state: State) -> tuple[Tensor, ...]:
         on = self.on(state.time).to(state.q.dtype)
-        moment = (self.moment.expand(state.batch, 3) * on[:, None]).unsqueeze(1) * self._share[:, None]
-        frames = MaterialFrames.of(e, state.twist[:, index], state.tangent[:, index], state.director[:, index])
-        return _OnEdges.of(frames, moment, self.frame)
+        moment = self.moment.expand(state.batch, 3) * on[:, None]
+        anchors = state.tangent.permute(2, 1, 0), state.director.permute(2, 1, 0)
+        return self._index, *anchors, moment.t().unsqueeze(1), self._share
+
+    def _placed(self, entries: Tensor) -> Derivatives:
+        return [(blocks_of(entries, 7), None)]
 
 
 @dataclass(frozen=True)
 class _OnEdges:
-    """Moments W (B, K, 3) on edges, and the forces that are equivalent to them.
+    """Moments W on edges, and the forces that are equivalent to them.
 
-    When an edge e with tangent t turns, W does the work W . (t x dt) + (W . t) (d angle + turn . de), where `turn` is
+    When an edge e with tangent t turns, W does the work W . (t x dt) + (W . t) (dtheta + turn . de), where `turn` is
     the rotation of the transported frame. So the forces are `pair` at the edge's end, minus `pair` at its start, and
-    `torque` on the angle. `by_e` (.., 3, 3) and `by_angle` (.., 3) are the derivatives of W in space: zero for a moment
-    in world axes, those of the material frame for a moment that turns with the section.
+    `torque` on the angle theta. A moment in world axes is constant; one that turns with the section (`turns`) changes
+    by omega x W, with omega = t x de / |e| + (dtheta + turn . de) t.
     """
 
-    moment: Tensor
-    frames: MaterialFrames
-    by_e: Tensor
-    by_angle: Tensor
+    frame: EdgeFrame
+    moment: Vec3
+    turns: bool
 
     @classmethod
-    def of(cls, frames: MaterialFrames, components: Tensor, frame: str) -> _OnEdges:
-        """Return the moments with these components (B, K, 3) in the "world" or "material" frame."""
-        if frame == "world":
-            return cls(
-                components, frames, torch.zeros_like(outer(components, components)), torch.zeros_like(components)
-            )
-        first, second, along = components.split(1, dim=-1)
-        moment = frames.carried(torch.cat([along, first, second], dim=-1))
-        return cls(moment, frames, frames.by_edge(moment), frames.by_angle(moment))
+    def at(
+        cls,
+        turns: bool,
+        q: Tensor,
+        dofs: Tensor,
+        edge: Tensor,
+        tangent: Tensor,
+        director: Tensor,
+        moment: Tensor,
+        share: Tensor,
+    ) -> _OnEdges:
+        """Return the moments on K edges.
 
-    def torque(self) -> Tensor:
-        """Return the torque on the angle (B, K)."""
-        return (self.moment * self.frames.t).sum(-1)
+        Parameters
+        ----------
+        q : (n, B).
+        dofs, edge : (7, K) of start, end and angle, and (K,) numbers among the edges of tangent and director (3, A, B).
+        moment, share : (3, 1, B), and (K, 1) the fraction of it on each edge.
+        """
+        of_dofs = [q[dof] for dof in dofs.unbind(0)]
+        e = Vec3(*of_dofs[3:6]) - Vec3(*of_dofs[:3])
+        anchors = (Vec3(*(component[edge] for component in x.unbind(0))) for x in (tangent, director))
+        frame, components = EdgeFrame.of(e, *anchors), Vec3(*moment.unbind(0)).times(share)
+        if not turns:
+            return cls(frame, components, turns)
+        first, second, along = components.components()
+        return cls(frame, CarriedVector.of(frame, of_dofs[6], (along, first, second)).value(), turns)
 
-    def pair(self) -> Tensor:
-        """Return the force (B, K, 3) at the edge's end; at its start it is the opposite."""
-        at = self.frames
-        return torch.linalg.cross(self.moment, at.t) / at.length + self.torque().unsqueeze(-1) * at.turn
+    def forces(self) -> list[Tensor]:
+        """Return the generalised forces on start, end and angle (7)."""
+        frame, torque = self.frame, self.moment.dot(self.frame.t)
+        pair = self.moment.cross(frame.t).times(frame.inverse) + frame.turn.times(torque)
+        return [*(-pair).components(), *pair.components(), torque]
 
-    def derivatives(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the derivatives of `pair` by e (.., 3, 3) and angle (.., 3), of `torque` by e (.., 3) and angle."""
-        at, moment = self.frames, self.moment
-        t, length, tangent_by_e = at.t, at.length.unsqueeze(-1), at.tangent_by_edge()
-        torque_by_e = (self.by_e.mT @ t.unsqueeze(-1) + tangent_by_e.mT @ moment.unsqueeze(-1)).squeeze(-1)
-        torque_by_angle = (self.by_angle * t).sum(-1)
-        across = torch.linalg.cross(moment, t)
-        across_by_e = -cross_matrix(t) @ self.by_e + cross_matrix(moment) @ tangent_by_e
-        pair_by_e = (
-            across_by_e / length
-            - outer(across, t) / length**2
-            + outer(at.turn, torque_by_e)
-            + self.torque()[..., None, None] * at.turn_by_edge()
+    def derivatives(self) -> list[Tensor]:
+        """Return the derivatives (7 x 7) of `forces` by start, end and angle, row by row."""
+        columns = [self._by_edge(axis) for axis in range(3)]
+        by_angle = [torch.zeros_like(self.frame.inverse)] * 4
+        if self.turns:
+            swept = self.frame.t.cross(self.moment)
+            by_angle[:3] = swept.cross(self.frame.t).times(self.frame.inverse).components()
+        end = [[*(-column[k] for column in columns), *(column[k] for column in columns), by_angle[k]] for k in range(4)]
+        return [*(-entry for row in end[:3] for entry in row), *(entry for row in end for entry in row)]
+
+    def _by_edge(self, axis: int) -> list[Tensor]:
+        """Return the derivatives of pair (3) and torque by one component of e."""
+        frame, moment = self.frame, self.moment
+        t, inverse, turn = frame.t, frame.inverse, frame.turn
+        one, zero = torch.ones_like(inverse), torch.zeros_like(inverse)
+        direction, here = Vec3(*(one if k == axis else zero for k in range(3))), t.components()[axis]
+        t_by = (direction - t.times(here)).times(inverse)
+        over_chi = 1 / (1 + frame.start.dot(t))
+        turn_by = (
+            -frame.start.cross(t_by).times(over_chi * inverse)
+            - turn.times(frame.start.dot(t_by) * over_chi)
+            - turn.times(here * inverse)
         )
-        pair_by_angle = torch.linalg.cross(self.by_angle, t) / at.length + torque_by_angle.unsqueeze(-1) * at.turn
-        return pair_by_e, pair_by_angle, torque_by_e, torque_by_angle
+        torque, torque_by = moment.dot(t), moment.dot(t_by)
+        across_by = moment.cross(t_by) - moment.cross(t).times(here * inverse)
+        if self.turns:
+            omega = t.cross(direction).times(inverse) + t.times(turn.components()[axis])
+            moment_by = omega.cross(moment)
+            torque_by, across_by = torque_by + moment_by.dot(t), across_by + moment_by.cross(t)
+        pair_by = across_by.times(inverse) + turn.times(torque_by) + turn_by.times(torque)
+        return [*pair_by.components(), torque_by]
+
+
+def _forces(turns: bool, q: Tensor, velocity: Tensor, *arguments: Tensor) -> list[Tensor]:
+    return _OnEdges.at(turns, q, *arguments).forces()
+
+
+def _derivatives(turns: bool, q: Tensor, velocity: Tensor, *arguments: Tensor) -> list[Tensor]:
+    return _OnEdges.at(turns, q, *arguments).derivatives()
+
+
+LOOPS = {
+    frame: Loops("PointMoment", partial(_forces, turns), partial(_derivatives, turns), components=7)
+    for frame, turns in zip(FRAMES, (False, True), strict=True)
+}

@@ -13,8 +13,7 @@ from torchdismech.forces.base import scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.surface import AFTER, NEXT, SurfaceForce, area_vector
 from torchdismech.geometry.checks import Indices
-from torchdismech.geometry.frames import unit
-from torchdismech.geometry.material_frames import cross_matrix
+from torchdismech.geometry.frames import cross_matrix, unit
 from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body

@@ -8,7 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["REST_BRANCH", "first_director", "rotated", "signed_angle", "transported", "unit", "unit_or_zero"]
+__all__ = [
+    "REST_BRANCH",
+    "cross_matrix",
+    "first_director",
+    "rotated",
+    "signed_angle",
+    "transported",
+    "unit",
+    "unit_or_zero",
+]
 
 # rad; of the twists at rest, which are known up to whole turns, that nearest to this is taken. It is not 0, as frames
 # half a turn apart are common where sides of triangles meet, and rounding must not decide between -pi and pi.
@@ -58,3 +67,10 @@ def first_director(tangent: Tensor) -> Tensor:
     # 1e-8: a tangent this close to y leaves too few digits in t x y for a direction
     parallel = torch.linalg.vector_norm(beside, dim=-1, keepdim=True) < 1e-8
     return unit(torch.where(parallel, up - tangent * tangent[..., 2:], beside))
+
+
+def cross_matrix(v: Tensor) -> Tensor:
+    """Return the matrices (.., 3, 3) that map u to v x u."""
+    x, y, z = v.unbind(-1)
+    zero = torch.zeros_like(x)
+    return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], dim=-1).unflatten(-1, (3, 3))

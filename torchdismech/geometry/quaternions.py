@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.geometry.material_frames import cross_matrix
+from torchdismech.geometry.frames import cross_matrix
 
 __all__ = ["best_rotation", "conjugate", "power", "product", "rotation_matrix", "rotation_of_vector"]
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from torchdismech.errors import warn
 from torchdismech.forces.base import vector
-from torchdismech.geometry.material_frames import outer
 from torchdismech.magnetics.field import Field, FieldDerivatives
 from torchdismech.magnetics.over_time import between, of_times, rising
 from torchdismech.values import Given
@@ -43,7 +42,7 @@ class _Magnet(Field):
         n, m, inverse_r, scale = self._local(position, time)
         mn = _dot(m, n)
         eye = torch.eye(3, dtype=n.dtype, device=n.device)
-        along = outer(n, n)
+        along = _outer(n, n)
         slope = (3 * scale * inverse_r).unsqueeze(-1)
         gradient = slope * (_both(m, n) + mn.unsqueeze(-1) * (eye - 5 * along))
         field = scale * (3 * mn * n - m)
@@ -153,4 +152,9 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 def _both(a: Tensor, b: Tensor) -> Tensor:
     """Return a b^T + b a^T."""
-    return outer(a, b) + outer(b, a)
+    return _outer(a, b) + _outer(b, a)
+
+
+def _outer(a: Tensor, b: Tensor) -> Tensor:
+    """Return a b^T (.., 3, 3)."""
+    return a.unsqueeze(-1) * b.unsqueeze(-2)

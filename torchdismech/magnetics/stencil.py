@@ -4,12 +4,8 @@ R r is the remanent magnetisation r, given in the rod's frame at rest, carried b
 
     P = r_t t + r_1 m1 + r_2 m2.
 
-By components and batch last, as `geometry.rods`; the symbols are the same. A small motion de of the edge and dtheta of
-its angle turns the frame by omega = t x de / |e| + (dtheta + turn . de) t, so P changes by omega x P and
-
-    dw = - (P x B) . omega:   by e  - (r_t B - (B . t) P) / |e| - turn t . (P x B),   by theta  - t . (P x B).
-
-The latter is a torque about the edge, the former a couple of forces across it.
+By components and batch last, as `geometry.rods`. `geometry.carried` has the derivatives of P . B. That by the angle is
+a torque about the edge, that by the edge vector a couple of forces across it.
 """
 
 from __future__ import annotations
@@ -19,8 +15,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
+from torchdismech.geometry.carried import CarriedVector
 from torchdismech.geometry.rods import EdgeFrame
-from torchdismech.geometry.vec3 import Vec3, outer_sym
+from torchdismech.geometry.vec3 import Vec3
 from torchdismech.magnetics.field import Field
 
 __all__ = ["MagneticStencil"]
@@ -60,83 +57,47 @@ class MagneticStencil(Stencil):
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the energy density w (E, B), as a tuple of one strain."""
         _, tangent, director, magnetisation, field_or_time = constants
-        edge = _Edge(local, tangent, director, magnetisation)
+        carried = _carried_magnetisation(local, tangent, director, magnetisation)
         if self.field.uniform:
-            return (edge.density(Vec3(*field_or_time)),)
-        return (edge.density(_by_components(self.field(_middle(local), field_or_time))),)
+            return (-carried.value().dot(Vec3(*field_or_time)),)
+        return (-carried.value().dot(_by_components(self.field(_middle(local), field_or_time))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w, its gradient, and the function of its weighted second derivatives."""
         _, tangent, director, magnetisation, field_or_time = constants
-        edge = _Edge(local, tangent, director, magnetisation)
+        carried = _carried_magnetisation(local, tangent, director, magnetisation)
         if self.field.uniform:
-            return _in_uniform_field(edge, Vec3(*field_or_time))
-        return _in_space(edge, self.field, _middle(local), field_or_time)
+            return _in_uniform_field(carried, Vec3(*field_or_time))
+        return _in_space(carried, self.field, _middle(local), field_or_time)
 
 
-class _Edge:
-    """Edges at a state: their frames and the parts of the magnetisation P, `along` (r_t) and `across` the edge."""
-
-    def __init__(self, local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor):
-        frame, theta = EdgeFrame.of(Vec3(*local[:3]), Vec3(*tangent), Vec3(*director)), local[-1]
-        cos, sin = torch.cos(theta), torch.sin(theta)
-        self.frame, self.t, self.inverse, self.turn = frame, frame.t, frame.inverse, frame.turn
-        self.along, r1, r2 = magnetisation
-        self.across = frame.d1.times(r1 * cos - r2 * sin) + frame.d2.times(r1 * sin + r2 * cos)
-
-    def density(self, field: Vec3) -> Tensor:
-        """Return w (E, B) in a field at the edges."""
-        return -(self.t.times(self.along) + self.across).dot(field)
-
-    def slopes(self, field: Vec3) -> tuple[Vec3, Tensor]:
-        """Return the derivatives of w by e and theta; they are linear in the field."""
-        field_along = field.dot(self.t)
-        torque = self.t.dot(self.across.cross(field))
-        # the parts of both terms along t cancel, so they are left out
-        couple = self.across.times(field_along) - (field - self.t.times(field_along)).times(self.along)
-        return couple.times(self.inverse) - self.turn.times(torque), -torque
-
-    def curvatures(self, field: Vec3) -> tuple[list[Tensor], Vec3, Tensor]:
-        """Return the second derivatives of w: by e (xx, xy, xz, yy, yz, zz), by e and theta, by theta."""
-        t, across = self.t, self.across
-        field_along = field.dot(t)
-        field_across = field - t.times(field_along)
-        both = across.dot(field)
-        torque = t.dot(across.cross(field))
-        mixed = across.cross(t).times(field_along * self.inverse)
-        square = self.inverse * self.inverse
-        parallel = self.along * field_along
-        straight = outer_sym(t, across.times(2 * field_along) + t.times(parallel) - field_across.times(2 * self.along))
-        skewed = outer_sym(across, field_across)
-        turned = outer_sym(
-            self.turn, mixed.times(2) - self.turn.times(both) - self.frame.twice_mean().times(torque * self.inverse)
-        )
-        by_e = []
-        for k, (s, a, r) in enumerate(zip(straight, skewed, turned, strict=True)):
-            entry = a - s
-            by_e.append((entry + parallel if k in (0, 3, 5) else entry) * square - r)
-        return by_e, self.turn.times(both) - mixed, both
+def _carried_magnetisation(
+    local: list[Tensor], tangent: Tensor, director: Tensor, magnetisation: Tensor
+) -> CarriedVector:
+    """Return the magnetisation P (E, B) that edges carry."""
+    frame = EdgeFrame.of(Vec3(*local[:3]), Vec3(*tangent), Vec3(*director))
+    return CarriedVector.of(frame, local[-1], tuple(magnetisation))
 
 
-def _in_uniform_field(edge: _Edge, field: Vec3) -> Derivatives:
+def _in_uniform_field(carried: CarriedVector, field: Vec3) -> Derivatives:
     """Return w with its first and second derivatives by e and theta, in a uniform field."""
-    by_e, by_theta = edge.slopes(field)
+    by_e, by_theta = carried.slopes(-field)
 
     def second(weight: Tensor) -> list[Tensor]:
-        (xx, xy, xz, yy, yz, zz), by_both, twice = edge.curvatures(field)
+        (xx, xy, xz, yy, yz, zz), by_both, twice = carried.curvatures(-field)
         x, y, z = by_both.components()
         return [weight * entry for entry in (xx, xy, xz, x, yy, yz, y, zz, z, twice)]
 
-    return (edge.density(field),), [[*by_e.components(), by_theta]], second
+    return (-carried.value().dot(field),), [[*by_e.components(), by_theta]], second
 
 
-def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
+def _in_space(carried: CarriedVector, field: Field, middle: Tensor, time: Tensor) -> Derivatives:
     """Return w with its first and second derivatives by e, x0 + x1 and theta, in the field at the middle."""
-    magnetisation = edge.t.times(edge.along) + edge.across
+    magnetisation = carried.value()
     moment = magnetisation.stacked().transpose(0, 1)
     field_there, gradient, _ = field.derivatives(middle, time)
     value = _by_components(field_there)
-    by_e, by_theta = edge.slopes(value)
+    by_e, by_theta = carried.slopes(-value)
     columns = [_by_components(gradient[..., k]) for k in range(3)]  # derivatives of the field by x, y and z
     by_sum = [-0.5 * magnetisation.dot(column) for column in columns]
 
@@ -144,8 +105,8 @@ def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Deriva
         _, _, curved = field.derivatives(middle, time, moment)
         assert curved is not None
         curvature = curved.transpose(0, 1)
-        (xx, xy, xz, yy, yz, zz), by_both, twice = edge.curvatures(value)
-        halves = [edge.slopes(column.times(0.5)) for column in columns]
+        (xx, xy, xz, yy, yz, zz), by_both, twice = carried.curvatures(-value)
+        halves = [carried.slopes(column.times(-0.5)) for column in columns]
         crossed = [slope.components() for slope, _ in halves]
         x, y, z = by_both.components()
         cx, cy, cz = ([c[axis] for c in crossed] for axis in range(3))
@@ -162,7 +123,7 @@ def _in_space(edge: _Edge, field: Field, middle: Tensor, time: Tensor) -> Deriva
         ]  # fmt: skip
         return [weight * entry for entry in entries]
 
-    return (edge.density(value),), [[*by_e.components(), *by_sum, by_theta]], second
+    return (-magnetisation.dot(value),), [[*by_e.components(), *by_sum, by_theta]], second
 
 
 def _middle(local: list[Tensor]) -> Tensor:

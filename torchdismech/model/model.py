@@ -27,7 +27,7 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.fused import is_own
 from torchdismech.geometry.checks import Indices
-from torchdismech.geometry.material_frames import MaterialFrames
+from torchdismech.geometry.frames import rotated, transported
 from torchdismech.model import constants
 from torchdismech.model.appearance import Appearance
 from torchdismech.model.checked import CheckedModel
@@ -545,9 +545,10 @@ class Model(CheckedModel):
         self.check_batch(state, Control())
         (starts, ends), count = self.rod_edges.T, len(self.rod_edges)
         along = state.positions[:, ends] - state.positions[:, starts]
-        anchors = state.tangent[:, :count], state.director[:, :count]
-        frames = MaterialFrames.of(along, state.twist[:, :count], *anchors)
-        return torch.stack([frames.m1, frames.m2, frames.t], dim=-1)
+        t = along / torch.linalg.vector_norm(along, dim=-1, keepdim=True)
+        director = transported(state.director[:, :count], state.tangent[:, :count], t)
+        m1 = rotated(director, t, state.twist[:, :count])
+        return torch.stack([m1, torch.linalg.cross(t, m1), t], dim=-1)
 
     def internal_variables(self, state: State) -> dict[str, Tensor]:
         """Return materials' internal variables, (B, springs) by name: "bend_twist.dahl.EI1_strain", ...

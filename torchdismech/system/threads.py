@@ -17,9 +17,10 @@ __all__ = ["sleep_while_waiting"]
 
 POLICY = "OMP_WAIT_POLICY"  # of every OpenMP: GNU's, LLVM's, Intel's
 SPINS = "GOMP_SPINCOUNT"  # of GNU's OpenMP: how often a thread looks whether its wait is over, before it sleeps
-# Some 30 us. To wake up takes as long as many an operation: a call of chains on two threads takes 560 us without any
-# spinning, 370 with 10,000 looks or more. Beside a busy process on each core both take the same.
-FEW = "10000"
+# 3 to 100 us, as cores pause differently between two looks. To wake up takes as long as many an operation: a call of
+# chains on two threads takes 1290 us without any spinning, 655 with 1,000 looks or more. Beside a busy process each
+# product of small matrices waits until the looks are over: .13 ms, with 10,000 of them 1 ms.
+FEW = "1000"
 CHOSEN_BY = (POLICY, SPINS, "KMP_BLOCKTIME", "KMP_LIBRARY")  # if one is set, the user has chosen
 
 
