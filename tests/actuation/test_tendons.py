@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.actuation.robots import EA, EI, GJ, LENGTH, OFFSET, rod, settled
-from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes
+from torchdismech import Circle, Control, InputError, Material, RobotBuilder, meshes, straight
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
+from torchdismech.forces import Gravity
 from torchdismech.integrate import ImplicitEuler, ImplicitMidpoint, Static
 from torchdismech.model.initial import trial_state
 from torchdismech.testing import check_force
@@ -73,6 +74,42 @@ def test_sharp_friction_has_its_exact_derivatives():
                 rows, cols = (torch.as_tensor(x) for x in (block.rows, block.cols))
                 total.index_put_((rows[:, :, None], cols[:, None, :]), entries[kind][0], accumulate=True)
         torch.testing.assert_close(total, expected[kind].squeeze(1))
+
+
+def test_steps_in_which_tendons_change_their_direction_of_slip():
+    """Take few iterations where motors pull to and fro, as tractions are unknowns; by Newton steps alone it is 24."""
+    builder = RobotBuilder()
+    nodes = builder.add_rod(straight((0, 0, 0), (0, 0, -0.3), 13), Circle(4e-3), Material(1.6e7, 1100.0, 0.5, 0.012))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(Gravity((0, 0, -9.81)))
+    builder.add_mass([12], 0.027)
+    sides = [AtNodes(nodes, (0.01 * math.cos(a), 0.01 * math.sin(a), 0)) for a in (0, 2.094, 4.189)]
+    builder.add_force(Tendons(sides, tension=[3.0, 1.0, 1.0], friction=0.05))
+    model = builder.finalize()
+    state, taken = model.initial_state(), []
+    for k in range(60):
+        change = torch.sin(torch.tensor([[0.06 * k, 0.06 * k, 0.09 * k + 1.571]], dtype=torch.float64))
+        tension = torch.tensor([[3.0, 1.0, 1.0]]) + torch.tensor([[2.0, -0.5, 0.8]]) * change
+        control = Control(values={"Tendons.tension": tension})
+        state, info = ImplicitEuler(dt=0.01).step(model, state, control, throw=True)
+        taken.append(int(info.iterations))
+    assert max(taken) <= 12
+
+
+def test_expected_friction_is_that_of_the_state_where_nothing_moves():
+    """Have the matrix of Newton's method where the tractions to expect are those of the velocities; else another."""
+    model = rod(Tendons([WINDING], tension=2.0, friction=0.3, slip_velocity=5.0))
+    force, state = model.forces[0], moved_from_rest(model, 2)
+    rubbing, friction = model.contact.rubbing(None), force.first_friction(state)
+    torch.testing.assert_close(force.expected_friction(state, friction), friction)
+    exact = force.derivatives(state, Control())
+    for factor in (1.0, 0.5):
+        expected = torch.cat([factor * friction[..., :1], friction[..., 1:]], dim=-1)
+        with rubbing.with_tractions([expected]):
+            force_now, found = force.with_derivatives(state, Control())
+        torch.testing.assert_close(force_now, force(state, Control()))
+        same = [torch.allclose(a, b) for a, b in zip(found[2], exact[2], strict=True)]
+        assert all(same) == (factor == 1.0)
 
 
 @pytest.mark.parametrize(("route", "most"), [("nodes", 1e-2), ("edges", 0.4)])

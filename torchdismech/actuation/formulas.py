@@ -25,6 +25,7 @@ __all__ = [
     "BENDS",
     "BENT",
     "CARRIED",
+    "EXPECTED_SHARE",
     "FRAMES",
     "FRAME_BLOCKS",
     "MOTION",
@@ -134,7 +135,13 @@ def _pulls(tension: Tensor, direction: Tensor, neighbours: Tensor, there: Tensor
 
 
 def _bends(
-    speed: Tensor, direction: Tensor, before: Tensor, after: Tensor, friction: Tensor, slip_velocity: Tensor
+    speed: Tensor,
+    direction: Tensor,
+    before: Tensor,
+    after: Tensor,
+    friction: Tensor,
+    slip_velocity: Tensor,
+    *expected: Tensor,
 ) -> list:
     """Return mu phi s at bends, and its derivatives by the cosine of the angle and by the speed w.
 
@@ -146,6 +153,7 @@ def _bends(
     direction : (3, M, B) of segments.
     before, after : (I,) the segments at each bend.
     friction, slip_velocity : mu and v (I, B or 1).
+    expected : (I, B) s that a primal-dual search expects, whose steps the derivative by w is to be that of.
     """
     u, other = _rows(direction, before), _rows(direction, after)
     apart, together = other - u, other + u
@@ -155,9 +163,20 @@ def _bends(
     smoothed = torch.sqrt(square + STRAIGHT**2)
     by_cosine = -angle / torch.sin(angle) * (square + 2 * STRAIGHT**2) / (smoothed * smoothed * smoothed)
     size = torch.sqrt(speed * speed + slip_velocity * slip_velocity)
-    share, rise = speed / size, slip_velocity * slip_velocity / (size * size * size)
+    share = speed / size
+    rise = (1 - (expected[0] if expected else share) * share) / size
     by_speed = friction * square / smoothed * rise
     return [friction * square / smoothed * share, friction * share * by_cosine, by_speed]
+
+
+def _expected_share(speed: Tensor, share: Tensor, speed_before: Tensor, slip_velocity: Tensor) -> list:
+    """Return the s that is linearised by w and by s itself, from s and w at the iterate before; it is at most 1.
+
+    The symbols are those of `actuation.tension`: the step solves s sqrt(w^2 + v^2) = w, linearised by both.
+    """
+    size = torch.sqrt(speed_before * speed_before + slip_velocity * slip_velocity)
+    there = speed_before / size
+    return [(there + (1 - share * there) / size * (speed - speed_before)).clamp(-1.0, 1.0)]
 
 
 def _slopes(force: Tensor, has_start: Tensor, share: Tensor, *pair: Tensor) -> list:
@@ -314,4 +333,5 @@ def segment_blocks_by(width: int) -> Fused:
 FRAMES, CARRIED, BENDS = _fused(_frames, "frames"), _fused(_carried, "offsets"), _fused(_bends, "bends")
 SEGMENTS, PULLS, SLOPES = _fused(_segments, "segments"), _fused(_pulls, "forces"), _fused(_slopes, "torques")
 PAIR_DERIVATIVES, FRAME_BLOCKS = _fused(_pair_derivatives, "derivatives"), _fused(_frame_blocks, "blocks of edges")
+EXPECTED_SHARE = _fused(_expected_share, "expected friction")
 MOTION, BENT = _fused(_motion, "rates"), _fused(_bent, "derivatives of rates")

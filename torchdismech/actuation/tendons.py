@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from torchdismech.actuation import formulas
 from torchdismech.actuation.routed import Coupling, Route, RoutedForce, by_route, per_route
 from torchdismech.actuation.tension import Segments, Slip, product
 from torchdismech.errors import InputError
+from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Given
@@ -19,7 +21,7 @@ __all__ = ["SLIP_VELOCITY", "Tendons"]
 SLIP_VELOCITY = 1e-3  # default [m/s]
 
 
-class Tendons(RoutedForce):
+class Tendons(RoutedForce, RubbingForce):
     r"""Tendons, each pulled by a motor at the first point of its route, that end at the last.
 
     They are driven by tension or by length. Driven by tension T, a tendon has the energy T L, L the length of its path.
@@ -86,7 +88,8 @@ class Tendons(RoutedForce):
                 _refuse_small(name, number)
             parameter = None if number is None else nn.Parameter(number, requires_grad=False)
             self.register_parameter(name, parameter)
-        self.per_robot = ("offset", *(name for name, value in constants.items() if value is not None))
+        self.register_buffer("traction", None, persistent=False)
+        self.per_robot = ("offset", "traction", *(name for name, value in constants.items() if value is not None))
         self.conservative = friction is None
 
     def bind(self, body: Body) -> None:
@@ -213,9 +216,31 @@ class Tendons(RoutedForce):
     def _slip(self, segments: Segments, rates: Tensor) -> Slip:
         """Return the slip at the bends."""
         assert self.friction is not None
-        bends = self.paths.path_of[self.paths.before]
-        constants = (by_route(x, len(self.routes))[bends] for x in (self.friction, self.slip_velocity))
-        return Slip.of(segments, rates, *constants)
+        expected = None if self.traction is None else self.traction[..., 0].t()
+        return Slip.of(segments, rates, self._at_bends(self.friction), self._at_bends(self.slip_velocity), expected)
+
+    def _at_bends(self, constant: Tensor) -> Tensor:
+        """Return a constant (I, 1 or B) of the tendons at their bends."""
+        return by_route(constant, len(self.routes))[self.paths.path_of[self.paths.before]]
+
+    def first_friction(self, state: State) -> Tensor:
+        """Return s and w (B, I, 2) at the bends; see `actuation.tension`."""
+        speed = self._speeds(state)
+        share = speed / torch.sqrt(speed**2 + self._at_bends(self.slip_velocity) ** 2)
+        return torch.stack([share.t(), speed.t()], dim=-1)
+
+    def expected_friction(self, state: State, before: Tensor) -> Tensor:
+        """Return the linearised s, and w (B, I, 2), at the next iterate."""
+        speed = self._speeds(state)
+        share, speed_before = before.permute(2, 1, 0)
+        found = formulas.EXPECTED_SHARE(len(speed), speed, share, speed_before, self._at_bends(self.slip_velocity))
+        return torch.stack([found[0].t(), speed.t()], dim=-1)
+
+    def _speeds(self, state: State) -> Tensor:
+        """Return w (I, B) at the bends."""
+        at = self._at(state)
+        segments = Segments.between(self.paths, at.position)
+        return segments.speeds(segments.rates(at.velocity))
 
     def _mean(self, gain: Tensor, segments: Segments) -> Tensor:
         """Return the means (T, B) along the paths, weighted by length, of a gain (M, B) of the segments."""

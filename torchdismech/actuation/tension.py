@@ -117,6 +117,10 @@ class Segments:
         """Return the rates (3, M, B) of the segments, end minus start, for velocities (3, K, B) of the points [m/s]."""
         return velocity[:, self.paths.ends] - velocity[:, self.paths.starts]
 
+    def speeds(self, rates: Tensor) -> Tensor:
+        """Return w (I, B) at the bends: the rates at which the paths beyond them become longer [m/s]."""
+        return self.paths.beyond @ (self.direction * rates).sum(0)
+
     def on_points(self, tension: Tensor) -> Tensor:
         """Return the forces (3, K, B) on the points for tensions (M, B), which pull neighbours together."""
         at, there = self.paths.at_points, self.paths.is_at_points
@@ -141,18 +145,18 @@ class Slip:
     by_speed: Tensor
 
     @classmethod
-    def of(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor) -> Slip:
+    def of(cls, segments: Segments, rates: Tensor, friction: Tensor, velocity: Tensor, expected: Tensor | None) -> Slip:
         """Return the slip of segments.
 
         Parameters
         ----------
         rates : (3, M, B) rates of the segments [m/s].
         friction, velocity : mu and v [m/s] at the bends, each (I, B or 1).
+        expected : (I, B) s that a primal-dual search expects (see `RubbingForce`), for its derivatives; or None.
         """
-        paths, lengthening = segments.paths, (segments.direction * rates).sum(0)
-        speed = paths.beyond @ lengthening
-        ends = paths.before, paths.after
-        found = formulas.BENDS(len(speed), speed, segments.direction, *ends, friction, velocity)
+        paths, speed = segments.paths, segments.speeds(rates)
+        constants = paths.before, paths.after, friction, velocity, *([] if expected is None else [expected])
+        found = formulas.BENDS(len(speed), speed, segments.direction, *constants)
         return cls(paths, paths.passed @ found[0], found[1], found[2])
 
     def by_dofs(self, by_lengthening: Tensor, by_cosines: Tensor | None = None) -> Tensor:

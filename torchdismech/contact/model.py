@@ -14,6 +14,7 @@ from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.report import ContactReport, contact_report
 from torchdismech.contact.rubbing import SmoothedFriction
 from torchdismech.errors import InputError
+from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.slides import SlidingEntries
 from torchdismech.robot.state import State
@@ -33,6 +34,7 @@ class ContactModel:
     ----------
     body : of the robot.
     obstacles : the obstacles that it may touch.
+    rubbing_forces : the forces with smoothed friction: some of these obstacles, and others, such as tendons.
     self_contacts : how its parts touch each other; without any they pass through each other.
     unknowns : of the robot.
     pattern : sparsity of the matrix without contact between parts.
@@ -48,12 +50,14 @@ class ContactModel:
         self,
         body: Body,
         obstacles: Sequence[Obstacle],
+        rubbing_forces: Sequence[RubbingForce],
         self_contacts: SelfContacts,
         unknowns: Unknowns,
         pattern: Pattern,
         sliding: SlidingEntries | None,
     ):
         self.body, self.obstacles, self.self_contacts = body, list(obstacles), self_contacts
+        self._rubbing_forces = list(rubbing_forces)
         numbers = unknowns.number[: 3 * body.n_nodes]
         self._couplings = CouplingCache(pattern, numbers, sliding, body.rod_edges)
         self._check_constraints(body.nodes.dtype)
@@ -104,16 +108,19 @@ class ContactModel:
         for law in self.laws:
             if law.friction is not None and law.friction.slip_velocity is not None:
                 slips[law.friction, "slip_velocity"] = law.friction.slip_velocity
+        for force in self._rubbing_forces:
+            if not isinstance(force, Obstacle):
+                slips[force, "slip_velocity"] = force.slip_velocity
         return Values(slips)
 
     @property
     def rubs(self) -> bool:
-        """Whether some contact has smoothed friction."""
-        return any(contact.rubs for contact in (*self.obstacles, *self.self_contacts))
+        """Whether some force or contact has smoothed friction."""
+        return bool(self._rubbing_forces) or any(contact.rubs for contact in self.self_contacts)
 
     def rubbing(self, pairs: StepPairs | None) -> SmoothedFriction:
-        """Return the smoothed friction of all contacts in a step in which these pairs may touch."""
-        return SmoothedFriction(self.obstacles, self.self_contacts, pairs)
+        """Return all smoothed friction in a step in which these pairs may touch."""
+        return SmoothedFriction(self._rubbing_forces, self.self_contacts, pairs)
 
     def may_touch(self, start: Tensor, end: Tensor, search_distance: Tensor) -> StepPairs | None:
         """Return the pairs of parts that may touch while q goes from `start` to `end` (B, n).

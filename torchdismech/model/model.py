@@ -25,6 +25,7 @@ from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.elastic.twist_warning import warn_of_twist
 from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.forces import Force
+from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.fused import is_own
 from torchdismech.geometry.checks import Indices
 from torchdismech.geometry.frames import rotated, transported
@@ -160,7 +161,8 @@ class Model(CheckedModel):
         self.layout = MatrixLayout(*rooms, self.unknowns, symmetric, self.compilation)
         self.mechanics = Mechanics(*rooms, self.self_contacts, self.layout)
         of_matrix = (self.unknowns, self.layout.pattern, self.layout.sliding)
-        self.contact = ContactModel(self.body, self.obstacles, self.self_contacts, *of_matrix)
+        rubbing = [force for force in self.forces if isinstance(force, RubbingForce) and force.rubs]
+        self.contact = ContactModel(self.body, self.obstacles, rubbing, self.self_contacts, *of_matrix)
 
     # ---- modules and sizes -------------------------------------------------------------------------------------
 

@@ -20,8 +20,8 @@ from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.touch_points import Surface, TouchPoints
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
 from torchdismech.errors import InputError, name_in_files, refuse_other_kind, truth
-from torchdismech.forces.base import Force
 from torchdismech.forces.dependence import Block, Derivatives
+from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.native import taping
@@ -37,7 +37,7 @@ LEAST_GAIN = 1e-4  # of a gap, by a motion of 1: nodes whose clamps let them mov
 FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
-class Obstacle(Force):
+class Obstacle(RubbingForce):
     """A rigid body that a robot may touch.
 
     The robot touches it with points: its nodes and, with a `spacing`, points on edges and in triangles. Each point is a
@@ -370,10 +370,24 @@ class Obstacle(Force):
         """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
         return isinstance(self.law, ContactLaw) and self.law.friction is not None
 
-    def normals_and_velocities(self, state: State) -> tuple[Tensor, Tensor]:
-        """Return normals and relative velocities (B, P, 3) at all points, also where they do not touch."""
-        surface = self.surface(state)
-        return surface.normal, surface.velocity
+    def first_friction(self, state: State) -> Tensor:
+        """Return tractions, normals and relative velocities (B, P, 9) at all points, also where they do not touch."""
+        law, surface = self._rubbing_law, self.surface(state)
+        slide = surface.normal, surface.velocity
+        return torch.cat([law.tractions(*slide), *slide], dim=2)
+
+    def expected_friction(self, state: State, before: Tensor) -> Tensor:
+        """Return linearised tractions at the next iterate, then normals and relative velocities there, (B, P, 9)."""
+        traction, normal_before, velocity_before = before.split(3, dim=2)
+        law, surface = self._rubbing_law, self.surface(state)
+        normal, velocity = surface.normal, surface.velocity
+        tractions = law.expected_tractions(normal_before, velocity_before, velocity - velocity_before, traction)
+        return torch.cat([tractions, normal, velocity], dim=2)
+
+    @property
+    def _rubbing_law(self) -> ContactLaw:
+        assert isinstance(self.law, ContactLaw)  # it rubs
+        return self.law
 
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""

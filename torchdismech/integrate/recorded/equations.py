@@ -81,7 +81,7 @@ class RecordedEquations(StepEquations):
         """Multiply the slip velocities of smoothed friction by factors (B, 1) within the block.
 
         The static buffers that recordings read get the products, too, and recordings with pairs, which are bound to the
-        laws' constants, are found anew.
+        laws' constants, are found anew. Where there are no such buffers, nothing is replayed within the block.
         """
         static = self._static.tensors
         slips = self.model.contact.with_slip(factor)
@@ -91,7 +91,7 @@ class RecordedEquations(StepEquations):
             for buffer, slip in buffers:
                 buffer.copy_(slip)
             with super().with_slips(factor):
-                self._recordings = self._find_recordings(self.start.pairs)
+                self._recordings = self._find_recordings(self.start.pairs) if len(buffers) == len(slips) else {}
                 yield
         finally:
             for (buffer, _), numbers in zip(buffers, before, strict=True):

@@ -50,7 +50,7 @@ class PairEvaluations:
         x: Tensor,
         pool: Any,
     ):
-        self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.obstacle_count
+        self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.force_count
         self._bare_residual, self._bare_residual_and_matrix = bare_residual, bare_residual_and_matrix
         self._force, self._fraction = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
         self._less_force = RecordedCall(partial(_less_force, bare), [x, self._force], pool)

@@ -52,8 +52,8 @@ from torchdismech.solve.search import Root
 
 __all__ = ["RecordedStep"]
 
-# numbers in q up to which steps with friction are recorded, too: of more, calls are a small part
-MAX_NUMBERS_WITH_FRICTION = 4000
+# numbers in q up to which searches without recorded rounds have recordings, too: of more, calls are a small part
+MAX_NUMBERS_IN_SEARCHES = 4000
 
 
 class End(NamedTuple):
@@ -174,7 +174,7 @@ class RecordedStep:
         """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
         results, problem = self._set_up_results, self._problem_of_running()
         later_attempts = list(problem.method.attempts(results.equations, self.divisible))[attempts:]
-        equations = RecordedEquations(results.equations, lambda _: self._friction_recordings)
+        equations = RecordedEquations(results.equations, lambda _: self._search_recordings)
         progress = Progress(*(tensor.clone() for tensor in results.progress))
         root = resumed(equations, progress, results.options, results.fraction.clone())
         root = dataclasses.replace(root, iterations=root.iterations + results.earlier)
@@ -207,16 +207,25 @@ class RecordedStep:
 
     @cached_property
     @outside_inference_mode()
-    def _friction_recordings(self) -> Recordings:
-        """Recordings for searches with friction on obstacles, by the functions that they replace; none on a GPU."""
+    def _search_recordings(self) -> Recordings:
+        """Recordings for searches without recorded rounds, by the functions that they replace; none on a GPU."""
         results, state = self._set_up_results, self.static.problem.state
         equations, x = results.equations, results.progress.x
-        if not (state.q.is_cpu and state.q.numel() <= MAX_NUMBERS_WITH_FRICTION and equations.model.contact.rubs):
+        if not (state.q.is_cpu and state.q.numel() <= MAX_NUMBERS_IN_SEARCHES):
             return {}
+        step = torch.zeros_like(x)
+        evaluations: Recordings = {
+            StepEquations.advanced: RecordedCall(equations.advanced, [x, step]),
+            StepEquations.bare_residual: RecordedCall(equations.bare_residual, [x]),
+            StepEquations.bare_residual_and_matrix: RecordedCall(equations.bare_residual_and_matrix, [x]),
+        }
+        if not equations.model.contact.rubs:
+            return evaluations
         friction = equations.rubbing.first_friction(state)
         rows = judged_step_arguments(x, results.options.weight, results.running)
         return {
-            after_step: RecordedCall(partial(after_step, equations), [x, torch.zeros_like(x), *friction]),
+            **evaluations,
+            after_step: RecordedCall(partial(after_step, equations), [x, step, *friction]),
             judged_step: RecordedCall(partial(judged_step, equations), rows),
             first_friction: RecordedCall(partial(first_friction, equations), [x]),
         }

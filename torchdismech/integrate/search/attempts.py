@@ -21,8 +21,8 @@ __all__ = ["Attempt", "Search", "Start", "attempts_at_step"]
 # take fewer than the limit, or several times as many. Stages of eased friction that are solved take fewer than 10, as a
 # rule. Semismooth steps take 2 to 4 rounds as a rule, 5 to 15 where rods slide on a ball; replayed rounds cost little
 # beside the search that comes next.
-WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS = 3, 2
-PRIMAL_DUAL_STEPS = 20
+WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS, WHOLE_STEPS_OF_TENDONS = 3, 2, 6
+PRIMAL_DUAL_STEPS, PRIMAL_DUAL_STEPS_OF_TENDONS = 20, 12
 SEMISMOOTH_STEPS = 20
 STEPS_OF_A_BRIEF_STAGE = 15
 
@@ -79,8 +79,9 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
     In smooth motion the root is nearest to where inertia leads, in violent motion to where the robot is. To descend the
     potential is slow but sure; where there is no potential, relaxed steps take its place. Robots that rub take whole
     Newton steps first, primal-dual steps where these are no good, and friction is eased in where these fail in turn.
-    Robots that still fail buckle, and take relaxed steps. With constraints only Newton steps are tried, semismooth ones
-    first where active sets are used.
+    Robots that still fail buckle, and take relaxed steps. Where only tendons rub, primal-dual steps come second: stiff
+    tendons that become slack and taut need a line search, eased friction or not. With constraints only Newton steps are
+    tried, semismooth ones first where active sets are used.
 
     Parameters
     ----------
@@ -89,8 +90,13 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
         searches with eased friction, and what comes after these, are left to the smallest parts: shorter steps are
         solved in fewer iterations.
     """
-    if equations.model.contact.rubs and line_search and equations.constraints is None:
-        pairs = len(equations.model.self_contacts)
+    contact = equations.model.contact
+    if contact.rubs and contact.none and line_search:
+        yield Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS_OF_TENDONS)
+        yield Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS_OF_TENDONS)
+        yield from _newton_attempts(equations, line_search)
+    elif contact.rubs and line_search and equations.constraints is None:
+        pairs = len(contact.self_contacts)
         yield Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS_WITH_PAIRS if pairs else WHOLE_STEPS)
         yield Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS)
         if divisible:

@@ -231,9 +231,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     rubbing = equations.rubbing
     fraction = rubbing.step_fraction(nodal_motion(equations, step))
     there = equations.advanced(x, step if fraction is None else fraction * step)
-    q, velocity, *expected = equations.compiled(expected_friction)(
-        equations, there, *friction[: rubbing.obstacle_count]
-    )
+    q, velocity, *expected = equations.compiled(expected_friction)(equations, there, *friction[: rubbing.force_count])
     expected += rubbing.expected_on_pairs(q, velocity, friction)
     with rubbing.with_tractions(expected):
         residual, values = equations.residual_and_matrix(there)
@@ -252,7 +250,7 @@ def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
     (see `SmoothedFriction`).
     """
     state = equations.evaluated_state(equations.full(x))
-    return [state.q, state.velocity, *equations.rubbing.first_on_obstacles(state)]
+    return [state.q, state.velocity, *equations.rubbing.of_forces(state)]
 
 
 def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
@@ -264,4 +262,4 @@ def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) ->
     friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `SmoothedFriction`.
     """
     state = equations.evaluated_state(equations.full(x))
-    return [state.q, state.velocity, *equations.rubbing.expected_on_obstacles(state, friction)]
+    return [state.q, state.velocity, *equations.rubbing.expected_of_forces(state, friction)]
