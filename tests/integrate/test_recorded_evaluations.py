@@ -23,7 +23,7 @@ from torchdismech import (
 )
 from torchdismech.contact import Barrier, Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.pairs.coupling import Coupling
-from torchdismech.integrate.recorded import pair_rounds, recording
+from torchdismech.integrate.recorded import recording, round_tapes
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
@@ -37,8 +37,8 @@ EASED = Attempt(Start.HERE, Search.EASED)
 @pytest.fixture(autouse=True)
 def rounds(monkeypatch):
     """Record rounds of searches when they come a second time, and return how often each kind of them is replayed."""
-    monkeypatch.setattr(pair_rounds, "ROUNDS_BEFORE", 1)
-    replayed, called = collections.Counter(), pair_rounds._Rounds.called
+    monkeypatch.setattr(round_tapes, "ROUNDS_BEFORE", 1)
+    replayed, called = collections.Counter(), round_tapes._Rounds.called
 
     def counting(self, function, kind, given):
         before = self._calls.total(), len(self._recordings)
@@ -46,7 +46,7 @@ def rounds(monkeypatch):
         replayed[kind[0]] += before == (self._calls.total(), len(self._recordings))
         return found
 
-    monkeypatch.setattr(pair_rounds._Rounds, "called", counting)
+    monkeypatch.setattr(round_tapes._Rounds, "called", counting)
     return replayed
 
 
@@ -309,8 +309,8 @@ def test_constants_in_turns_keep_their_rounds(monkeypatch, rounds):
     model, state = pressed()
     stiffness = model.places["self_contact.stiffness"]
     given = Control(values={"self_contact.stiffness": getattr(*stiffness).expand(3, 1) * robots.numbers(1.0, 1.1, 1.2)})
-    made, recorded = [], pair_rounds._recorded
-    monkeypatch.setattr(pair_rounds, "_recorded", lambda *args: made.append(args) or recorded(*args))
+    made, recorded = [], round_tapes._recorded
+    monkeypatch.setattr(round_tapes, "_recorded", lambda *args: made.append(args) or recorded(*args))
     for step in range(2 * STEPS):
         state, _ = ImplicitEuler(2e-3).step(model, state, given if step % 2 else None)
     assert len(made) <= 12 and rounds.total() > 4 * len(made)

@@ -9,7 +9,8 @@ takes it. Below it
 - *the memory that recordings read*: `static_problem.py`, in the order that `inputs.py` defines;
 - *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`;
 - *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
-  `recorded_call.py`, `equations.py`, `pair_evaluations.py`, `pair_rounds.py`;
+  `recorded_call.py`, `equations.py`, `pair_evaluations.py`; and of searches that Python steers, there and where whole
+  steps leave their rounds: `search_rounds.py`, `round_tapes.py`;
 - *backward passes*: whether they are recorded `gradients.py`, the recording of one `adjoint.py`;
 - *how many of the same recordings there are*, for threads that take parts of a batch side by side: `for_threads.py`.
 """

@@ -4,7 +4,7 @@ Which parts of a robot may touch is found anew in each step, and with it the pat
 are constraints have their loads for unknowns. So such steps run in Python, except for the functions that are recorded
 here: the set-up, moves, bare residuals and matrices (see `StepEquations`), friction on obstacles, and the state after
 the step. None of these depends on which parts touch; functions that do are in `pair_evaluations.py`, and whole Newton
-iterations in `pair_rounds.py`.
+iterations in `round_tapes.py`.
 
 While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`),
 and while only parts are, with the loads of obstacles (`step_on_obstacles`).

@@ -3,12 +3,11 @@
 A tape knows memory by its address, and the pairs of each step stand at other addresses. So tapes evaluate the equations
 without pairs, here called bare, and compiled code adds the contributions of the pairs to the results in a tape's
 memory. Once a pattern of the matrix has served some Newton iterations, tapes for that pattern hold whole iterations,
-with the calls for pairs in them (`pair_rounds.py`).
+with the calls for pairs in them (`round_tapes.py`).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
@@ -20,13 +19,11 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairTable
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.recorded.pair_rounds import PairRounds
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
-from torchdismech.integrate.search.primal_dual import after_step, expected_friction, next_iterates, nodal_motion
+from torchdismech.integrate.recorded.round_tapes import RoundTapes
+from torchdismech.integrate.recorded.search_rounds import SearchRounds
+from torchdismech.integrate.search.primal_dual import after_step, expected_friction, nodal_motion
 from torchdismech.native.taping import taping
-from torchdismech.solve.progress import Progress, first_measures
-from torchdismech.solve.rounds import plain_round
-from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["PairEvaluations"]
 
@@ -60,7 +57,7 @@ class PairEvaluations:
             self._bare_after_step = RecordedCall(
                 partial(_bare_after_step, bare), [x, x, self._fraction, *friction], pool
             )
-        self._rounds = PairRounds()
+        self._rounds = RoundTapes()
         # sums for pairs of all steps so far, by kind: recordings know them by their addresses
         self._sums_by_kind: dict[tuple, PairSums] = {}
         # whether the sums know where in the matrix the blocks of this step's pairs go
@@ -96,9 +93,7 @@ class PairEvaluations:
             StepEquations.unconstrained_residual: self.residual,
             StepEquations.unconstrained: self.residual_and_matrix,
             after_step: self.after_step,
-            first_measures: self.first_measures,
-            next_iterates: self.next_iterates,
-            plain_round: self.plain_round,
+            **SearchRounds(self._by_rounds).recordings,
         }
 
     def residual(self, _: StepEquations, x: Tensor) -> Tensor:
@@ -113,40 +108,6 @@ class PairEvaluations:
         """Return residual (B, n_free) and matrix values (nnz, B), as `StepEquations.unconstrained` does."""
         residual, values, q, velocity = self._bare_residual_and_matrix.replayed(x)
         return self._with_pairs(equations, residual, values, q, velocity, {})
-
-    def next_iterates(
-        self, equations: StepEquations, options: NewtonOptions, max_iterations: Tensor, *rows: Tensor
-    ) -> list[Tensor]:
-        """Return the rows of a search after a primal-dual step, as `primal_dual.next_iterates` lays them out."""
-
-        def next_of(weight: Tensor, tolerance: Tensor, max_iterations: Tensor, *rows: Tensor) -> list[Tensor]:
-            round_options = dataclasses.replace(options, weight=weight, tolerance=tolerance)
-            return next_iterates(equations, round_options, max_iterations, *rows)
-
-        tensors = [options.weight, options.tolerance, max_iterations, *rows]
-        return self._by_rounds(next_of, (next_iterates, options.noise_at_each_iterate), options.solver, tensors)
-
-    def first_measures(self, equations: StepEquations, x: Tensor, options: NewtonOptions) -> list[Tensor]:
-        """Return residual, matrix, norm and noise at a first iterate, as `progress.first_measures` does."""
-
-        def results(weight: Tensor, x: Tensor) -> list[Tensor]:
-            return first_measures(equations, x, dataclasses.replace(options, weight=weight))
-
-        return self._by_rounds(results, (first_measures,), options.solver, [options.weight, x])
-
-    def plain_round(
-        self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
-    ) -> tuple[Progress, Tensor]:
-        """Return the progress after a round of Newton's method, and its flags, as `solve.rounds.plain_round` does."""
-
-        def taken(weight: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
-            own = dataclasses.replace(options, weight=weight, tolerance=tolerance)
-            after, flags = plain_round(equations, Progress(*rows), own, with_matrix)
-            return [*after, flags]
-
-        kind = (plain_round, options.max_iterations, options.line_search, with_matrix)
-        *after, flags = self._by_rounds(taken, kind, options.solver, [options.weight, options.tolerance, *at])
-        return Progress(*after), flags
 
     def _by_rounds(
         self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Any, tensors: Sequence[Tensor]

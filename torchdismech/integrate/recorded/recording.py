@@ -27,7 +27,7 @@ afterwards, in the few steps in which one may have.
 `recordable.py` says what of a model recordings can hold. Most steps are recorded as a whole (`step.py`). Where parts of
 a robot may touch, where contacts are constraints, where the linear solver reads numbers on the host, and where robots
 come to rest (`Static`), a CPU records functions of the equations (`evaluations.py`) and Newton iterations
-(`pair_rounds.py`), and the rest of the step runs in Python.
+(`round_tapes.py`), and the rest of the step runs in Python.
 """
 
 from __future__ import annotations

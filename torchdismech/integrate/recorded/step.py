@@ -15,7 +15,7 @@ stream.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -31,7 +31,9 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
+from torchdismech.integrate.recorded.round_tapes import RoundTapes
 from torchdismech.integrate.recorded.rounds import RecordedRounds, RoundsOutcome, SetUp
+from torchdismech.integrate.recorded.search_rounds import SearchRounds
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode
 from torchdismech.integrate.recorded.step_kind import StepKind
@@ -46,6 +48,7 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.graphs import Recording, recorded
 from torchdismech.robot.state import State
+from torchdismech.solve.linear import Solver
 from torchdismech.solve.newton import resumed
 from torchdismech.solve.progress import Progress, begun
 from torchdismech.solve.search import Root
@@ -107,6 +110,7 @@ class RecordedStep:
             self.end_recording: Recording[End] = recorded(self._end, device, pool)
         self.result: tuple[State, StepInfo] | None = None
         self.divisible = problem.divisible
+        self._rounds_of_searches = RoundTapes()
 
     @cached_property
     def series(self) -> RecordedSeries:
@@ -218,6 +222,7 @@ class RecordedStep:
             StepEquations.advanced: RecordedCall(equations.advanced, [x, step]),
             StepEquations.bare_residual: RecordedCall(equations.bare_residual, [x]),
             StepEquations.bare_residual_and_matrix: RecordedCall(equations.bare_residual_and_matrix, [x]),
+            **SearchRounds(self._by_search_rounds).recordings,
         }
         if not equations.model.contact.rubs:
             return evaluations
@@ -229,6 +234,12 @@ class RecordedStep:
             judged_step: RecordedCall(partial(judged_step, equations), rows),
             first_friction: RecordedCall(partial(first_friction, equations), [x]),
         }
+
+    def _by_search_rounds(
+        self, function: Callable[..., list[Tensor]], kind: Hashable, solver: Solver, tensors: Sequence[Tensor]
+    ) -> list[Tensor]:
+        """Return what a function of the equations returns, by a recording if there is one; see `SearchRounds`."""
+        return self._rounds_of_searches.called(function, kind, (solver,), tensors)
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""PairRounds: tapes of Newton iterations (rounds) for robots whose parts may touch.
+"""RoundTapes: tapes of Newton iterations (rounds) that Python steers, made once a kind of them was taken some times.
 
-Which pairs may touch is found anew in each step, but compiled code reads them from structures that stay where they are
-(`contact.pairs.pair_sums`), and their matrix has the same pattern in many steps. So rounds are recorded for a pattern.
+Where parts of a robot may touch, which pairs may is found anew in each step, but compiled code reads them from
+structures that stay where they are (`contact.pairs.pair_sums`), and their matrix has the same pattern in many steps. So
+rounds are recorded for a pattern.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from torch import Tensor
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.native.graphs import Unrecordable
 
-__all__ = ["PairRounds"]
+__all__ = ["RoundTapes"]
 
 ROUNDS_BEFORE = 10  # calls of a kind before it is recorded, which takes as long as about so many
 MOST_NUMBERS = 200_000  # of a tensor: rounds with more spend little of their time in calls, and memory counts
 KEPT = 3  # sets of shared objects whose recordings are kept: steps may have two of them in turns
 
 
-class PairRounds:
+class RoundTapes:
     """Recordings of rounds, for the patterns of the last steps."""
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class _Rounds:
         self._recordings: dict[Hashable, RecordedCall | None] = {}  # None: it cannot be recorded
 
     def called(self, function: Callable[..., list[Tensor]], kind: Hashable, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return what a function returns for some tensors; see `PairRounds.called`."""
+        """Return what a function returns for some tensors; see `RoundTapes.called`."""
         kind_and_shapes = (kind, *(tensor.shape for tensor in tensors))
         if kind_and_shapes not in self._recordings:
             self._calls[kind_and_shapes] += 1
