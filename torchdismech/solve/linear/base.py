@@ -83,13 +83,9 @@ class Factor(ABC):
     ----------
     ok : (B,) bool tensor, True where `solve` returns the solution. A direct factor knows it from the start; an
         iterative one sets it anew in each `solve`, so read it after solving.
-    dtype : of the matrices, right-hand sides and solutions.
-    shape : (B, n).
     """
 
     ok: Tensor
-    dtype: torch.dtype
-    shape: tuple[int, int]
 
     @abstractmethod
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
@@ -102,7 +98,6 @@ class JoinedFactor(Factor):
     def __init__(self, first: Factor, second: Factor):
         self.parts = (first, second)
         self.ok = first.ok | second.ok
-        self.dtype, self.shape = first.dtype, first.shape
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
@@ -219,8 +214,7 @@ class DirectFactor(Factor):
         self.name = name
         self.parts = parts
         self.selected = selected
-        self.shape = (values.shape[1], n)
-        self.dtype = values.dtype
+        self._shape = (values.shape[1], n)
         self._like = values.new_empty(0)
         self.ok = self.of_batch(parts.ok if wanted is None else parts.ok & wanted)
 
@@ -228,11 +222,11 @@ class DirectFactor(Factor):
         """Return flags (b,) of the selected rows as flags of the batch (B,), False in the other rows."""
         if self.selected is None:
             return flags
-        return torch.zeros(self.shape[0], dtype=torch.bool, device=flags.device).index_copy(0, self.selected, flags)
+        return torch.zeros(self._shape[0], dtype=torch.bool, device=flags.device).index_copy(0, self.selected, flags)
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
-        check_rhs(self.name, rhs, self._like, self.shape)
+        check_rhs(self.name, rhs, self._like, self._shape)
         rhs = rhs.detach()
         if self.selected is None:
             return torch.where(self.ok[:, None], self.parts.solve(rhs, transpose), 0.0)

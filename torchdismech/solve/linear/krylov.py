@@ -33,9 +33,9 @@ Map = Callable[[Tensor], Tensor]
 class KrylovSolver(Solver):
     """Base class of the two iterative solvers.
 
-    If the caller gives no preconditioner, the diagonal blocks of the matrix are factored (block Jacobi). The blocks are
-    runs of `block_size` unknowns in the order of smallest bandwidth (the pattern's hint or reverse Cuthill-McKee), so
-    that a block holds neighbours.
+    The diagonal blocks of the matrix, factored, are the preconditioner (block Jacobi). The blocks are runs of
+    `block_size` unknowns in the order of smallest bandwidth (the pattern's hint or reverse Cuthill-McKee), so that a
+    block holds neighbours.
 
     Parameters
     ----------
@@ -74,13 +74,7 @@ class KrylovSolver(Solver):
             Pattern(pattern.n, pattern.rows[inside], pattern.cols[inside], pattern.symmetric)
         )
 
-    def factor(
-        self,
-        values: Tensor,
-        rows: Tensor | None = None,
-        indefinite: bool = False,
-        preconditioner: Factor | None = None,
-    ) -> KrylovFactor:
+    def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> KrylovFactor:
         """Return the matrices with their preconditioners, ready for `solve`.
 
         Parameters
@@ -88,7 +82,6 @@ class KrylovSolver(Solver):
         values : (nnz, B) float32 or float64, batch last.
         rows : (B,) bool, which robots to solve; None means all.
         indefinite : the (symmetric) matrices need not be positive definite: the diagonal blocks are factored by LU.
-        preconditioner : factor of a similar batch of matrices, for example of float32 copies; None means block Jacobi.
 
         Returns
         -------
@@ -96,17 +89,9 @@ class KrylovSolver(Solver):
         """
         self._check(values, rows)
         values = values.detach()
-        if preconditioner is None:
-            inside = values.index_select(0, self._inside.on(values.device))
-            preconditioner = self._blocks.factor(inside, rows, indefinite=indefinite)
-        elif preconditioner.shape != (values.shape[1], self.pattern.n):
-            raise InputError(
-                f"{self.name}: the preconditioner must be a factor of (B, n) = {(values.shape[1], self.pattern.n)}, "
-                f"got one of {preconditioner.shape}"
-            )
+        inside = values.index_select(0, self._inside.on(values.device))
+        preconditioner = self._blocks.factor(inside, rows, indefinite=indefinite)
         usable = preconditioner.ok & torch.isfinite(values.sum(0))
-        if rows is not None:
-            usable = usable & rows
         full = values.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else values
         return KrylovFactor(self, full, preconditioner, usable)
 
@@ -147,15 +132,13 @@ class KrylovFactor(Factor):
     def __init__(self, solver: KrylovSolver, values: Tensor, preconditioner: Factor, usable: Tensor):
         self.solver = solver
         self.preconditioner = preconditioner
-        self.dtype = values.dtype
-        self.shape = (values.shape[1], solver.pattern.n)
         self.ok = self._usable = usable
         self.iterations = torch.zeros_like(usable, dtype=torch.long)
         self._values = values
 
     def solve(self, rhs: Tensor, transpose: bool = False) -> Tensor:
         """Return x (B, n) with A x = rhs, or A^T x = rhs; zeros in the rows that are not `ok`."""
-        check_rhs(self.solver.name, rhs, self._values, self.shape)
+        check_rhs(self.solver.name, rhs, self._values, (self._values.shape[1], self.solver.pattern.n))
         multiply = self.solver.product.bind(self._values, transpose)
         b = torch.where(self._usable, rhs.detach().t(), 0.0).contiguous()
         largest = b.abs().amax(0)
@@ -170,8 +153,7 @@ class KrylovFactor(Factor):
             running = self._usable & (size > goal) & (left > 0)
             if not running.any():
                 break
-            # Unit right-hand sides keep a float32 preconditioner far from underflow.
-            scale = torch.where(running, size, 1.0)
+            scale = torch.where(running, size, 1.0)  # unit right-hand sides are far from underflow in float32, too
             step, spent = self.solver.correction(
                 multiply, self._precondition(transpose), residual / scale, goal / scale, running, left
             )
@@ -182,16 +164,15 @@ class KrylovFactor(Factor):
         return torch.where(self.ok, x * unit, 0.0).t().contiguous()
 
     def _precondition(self, transpose: bool) -> Map:
-        """Return the map r -> M^-1 r on (n, B), run in the preconditioner's precision."""
-        inner = self.preconditioner
-        return lambda r: inner.solve(r.t().to(inner.dtype).contiguous(), transpose).t().to(r.dtype)
+        """Return the map r -> M^-1 r on (n, B)."""
+        return lambda r: self.preconditioner.solve(r.t().contiguous(), transpose).t()
 
 
 class PCGSolver(KrylovSolver):
     """Preconditioned conjugate gradients, for symmetric positive definite matrices.
 
-    The step that makes directions conjugate uses the change of the residual (flexible CG), so that the preconditioner
-    need be neither exact nor quite symmetric, for example a float32 factor.
+    The step that makes directions conjugate uses the change of the residual (flexible CG), so that rounding in the
+    preconditioner does no harm.
     """
 
     name = "pcg"
@@ -202,17 +183,11 @@ class PCGSolver(KrylovSolver):
             raise InputError("pcg: the pattern must be symmetric, got an unsymmetric one; use 'bicgstab'")
         super().__init__(pattern, **options)
 
-    def factor(
-        self,
-        values: Tensor,
-        rows: Tensor | None = None,
-        indefinite: bool = False,
-        preconditioner: Factor | None = None,
-    ) -> KrylovFactor:
+    def factor(self, values: Tensor, rows: Tensor | None = None, indefinite: bool = False) -> KrylovFactor:
         """Return the matrices with their preconditioners; see `KrylovSolver.factor`. Refuse indefinite ones."""
         if indefinite:
             raise InputError("pcg: cannot solve with indefinite matrices; use 'bicgstab' or a direct solver")
-        return super().factor(values, rows, preconditioner=preconditioner)
+        return super().factor(values, rows)
 
     def correction(
         self, multiply: Map, precondition: Map, rhs: Tensor, target: Tensor, running: Tensor, budget: Tensor
