@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, whole_number
 from torchdismech.solve.complementarity.cone import ConeLaw, polished
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
@@ -21,7 +21,10 @@ __all__ = ["CONTACT_METHODS", "STARTS", "Attempt", "ContactOptions", "Start"]
 
 CONTACT_METHODS = ("interior_point", "fischer_burmeister", "gauss_seidel")
 CONES = ("second_order", "pyramid")
-DIRECTIONS, REGULARISATION = 8, 1e-10  # defaults of the pyramid
+DIRECTIONS = 8  # edges of the pyramid by default
+# Added to the unit-scaled diagonal of W at the normals while the pyramid's problem is solved: normal velocities are off
+# by this times w_n p_n until the last steps, which work without it.
+REGULARISATION = 1e-10
 MAX_ITERATIONS = {"interior_point": 60, "fischer_burmeister": 200, "gauss_seidel": 2000}
 POLISHING = 60  # most Newton iterations on the exact cone after the pyramid's solution
 VISITS = 20_000  # most contacts visited by the sweeps (sweeps times contacts) over a row that no start solves: seconds
@@ -61,19 +64,12 @@ class ContactOptions:
     method: str
     cone: str
     directions: int
-    regularisation: float
     tolerance: float
     limit: int  # of iterations from each start
 
     @classmethod
     def with_defaults(
-        cls,
-        method: str,
-        cone: str,
-        directions: int | None,
-        regularisation: float | None,
-        tolerance: float,
-        max_iterations: int | None,
+        cls, method: str, cone: str, directions: int | None, tolerance: float, max_iterations: int | None
     ) -> ContactOptions:
         """Return the options with defaults in place of None; refuse invalid values."""
         limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
@@ -83,10 +79,7 @@ class ContactOptions:
         directions = DIRECTIONS if directions is None else directions
         if whole_number(directions, "solve_contact: directions", least=4) % 2:
             raise InputError(f"solve_contact: directions must be even, got {directions}")
-        regularisation = REGULARISATION if regularisation is None else regularisation
-        if not real_number(regularisation, "solve_contact: regularisation") >= 0:
-            raise InputError(f"solve_contact: regularisation must not be negative, got {regularisation}")
-        return cls(method, cone, directions, regularisation, tolerance, limit)
+        return cls(method, cone, directions, tolerance, limit)
 
     def attempts(self, contacts: int) -> list[tuple[ContactOptions, Start]]:
         """Return the options and the start of each attempt, in order, at problems with this number of contacts.
@@ -160,7 +153,7 @@ class Attempt:
         system = PyramidSystem(problem.delassus, problem.free, problem.mu, directions)
         present = joined(problem.active, rubs[..., None].expand(-1, -1, count), rubs)
         regularised = problem.delassus.clone()
-        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(options.regularisation)
+        regularised.diagonal(dim1=1, dim2=2)[:, ::3].add_(REGULARISATION)
         softened = PyramidSystem(regularised, problem.free, problem.mu, directions)
         tolerance = 0.1 * options.tolerance
         if options.method == "interior_point":

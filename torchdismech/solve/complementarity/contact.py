@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, real_number
+from torchdismech.errors import InputError
 from torchdismech.solve.complementarity.attempts import CONTACT_METHODS, STARTS, Attempt, ContactOptions
 from torchdismech.solve.complementarity.cone import ConeLaw
 from torchdismech.solve.complementarity.lcp import status_of
@@ -15,7 +15,6 @@ from torchdismech.solve.complementarity.problem import (
     admitted,
     entries_of,
     first_places,
-    independent_contacts,
     scaled_contacts,
     without_padding,
 )
@@ -31,7 +30,7 @@ class ContactSolution:
     ----------
     impulses : (B, 3C) per contact (normal, tangent 1, tangent 2). Exactly zero where a contact is not active. Where the
         row did not converge the best iterate; zeros where its input is not finite. Look at `status` first.
-    velocity : (B, 3C) W p + b, also of contacts that rank selection dropped; zero where a contact is not active.
+    velocity : (B, 3C) W p + b, also of dropped contacts; zero where a contact is not active.
     status : (B,) `Status` values: CONVERGED, MAX_ITERATIONS, NOT_FINITE.
     iterations : (B,) of the method and of the Newton polish together.
     residual : (B,) largest violation of the problem as given, in the units of b; NaN where the input is not finite.
@@ -40,7 +39,8 @@ class ContactSolution:
         of admissible friction)|, which bounds the excess over the cone and the lack of dissipation. On the pyramid the
         disk is a polygon.
     sticking, sliding : (B, C) bool; neither where a contact is open, dropped or not active.
-    dropped : (B, C) bool, contacts that rank selection left out: no impulse, not part of the residual.
+    dropped : (B, C) bool, active contacts that a selection left out: no impulse, not part of the residual. Solutions of
+        `solve_contact` have none.
     cone : the cone on which the impulses are a solution.
     """
 
@@ -70,7 +70,7 @@ class ContactSolution:
         Parameters
         ----------
         law : Coulomb's law of the problem as given.
-        rows : contacts that are active (B, C), and that rank selection kept (B, C); robots whose input is finite (B,).
+        rows : contacts that are active (B, C), and those kept by a selection (B, C); robots whose input is finite (B,).
         goal : (B,) largest residual with which a row has converged.
         error : (B,) compared with `goal` in place of the residual; None: the residual is.
         """
@@ -100,8 +100,6 @@ def solve_contact(
     cone: str = "second_order",
     directions: int | None = None,
     angle: Tensor | None = None,
-    regularisation: float | None = None,
-    rank_tolerance: float | None = None,
     tolerance: float = 1e-8,
     acceptable: Tensor | None = None,
     max_iterations: int | None = None,
@@ -116,7 +114,8 @@ def solve_contact(
     last attempt is by sweeps as of "gauss_seidel". Rows do not influence each other, and contacts that are not active
     influence nothing.
 
-    Solutions need not be unique: of redundant contacts only the joint effect is determined.
+    Solutions need not be unique: of redundant contacts only the joint effect is determined. To leave redundant ones
+    out, give `independent_contacts` as `active`.
 
     Parameters
     ----------
@@ -130,10 +129,6 @@ def solve_contact(
     directions : edges of the pyramid, even, at least 4; by default 8.
     angle : (B, C) of the pyramid's first edge from tangent 1 [rad]; by default it lies along the tangential part of b.
         On the second-order cone it is the angle of the first attempt's pyramid.
-    regularisation : number added to the unit-scaled diagonal of W at the normals while the pyramid's problem is
-        solved, by default 1e-10: the normal velocity is off by this times w_n p_n until the last steps, which work
-        without it. The residual is always that of the problem as given.
-    rank_tolerance : where given, contacts with redundant normals are dropped first, see `independent_contacts`.
     tolerance : of the residual, relative to the largest |b| of the row.
     acceptable : (B,) residual, in the units of b, at which a row counts as solved and no further start is tried,
         although the first start has not met `tolerance`.
@@ -147,25 +142,23 @@ def solve_contact(
         Shapes or types that do not fit, negative mu, W not symmetric, an unknown or contradictory option.
     """
     if method == "gauss_seidel":
-        _check_no_pyramid(cone=cone, directions=directions, angle=angle, regularisation=regularisation)
-    options = ContactOptions.with_defaults(method, cone, directions, regularisation, tolerance, max_iterations)
-    _check_rank_tolerance(rank_tolerance)
+        _check_no_pyramid(cone=cone, directions=directions, angle=angle)
+    options = ContactOptions.with_defaults(method, cone, directions, tolerance, max_iterations)
     _check_shapes(free, mu, angle, acceptable, guess, cone, method)
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
-    kept = active if rank_tolerance is None else independent_contacts(delassus, active, rank_tolerance)
     angle = _angle(free) if angle is None else angle.to(free)
     pyramid = (angle, options.directions) if cone == "pyramid" else None
-    law = ConeLaw(delassus, free, mu, kept, free.new_ones(*mu.shape, 2), pyramid)
+    law = ConeLaw(delassus, free, mu, active, free.new_ones(*mu.shape, 2), pyramid)
     goal = tolerance * free.abs().amax(1)
     acceptable = goal if acceptable is None else torch.maximum(goal, acceptable)
-    contact_places = first_places(kept)  # contacts that are dropped or not active are no unknowns
+    contact_places = first_places(active)  # contacts that are not active are no unknowns
     entries = entries_of(contact_places)
     guess = None if guess is None else guess.gather(1, entries)
     solved_impulses, iterations = _solved_impulses(
         law.at(contact_places), options, (goal, acceptable), angle.gather(1, contact_places), guess
     )
     impulses = torch.zeros_like(free).scatter(1, entries, solved_impulses)
-    return ContactSolution.of(law, impulses, (active, kept, finite), acceptable, iterations, cone)
+    return ContactSolution.of(law, impulses, (active, active, finite), acceptable, iterations, cone)
 
 
 def _solved_impulses(
@@ -252,9 +245,3 @@ def _check_shapes(
     for name, value, shape in (("angle", angle, mu.shape), ("acceptable", acceptable, free.shape[:1])):
         if value is not None and value.shape != shape:
             raise InputError(f"solve_contact: expected {name} of shape {tuple(shape)}, got {tuple(value.shape)}")
-
-
-def _check_rank_tolerance(rank_tolerance: float | None) -> None:
-    """Refuse a rank tolerance that is not between 0 and 1."""
-    if rank_tolerance is not None and not 0 < real_number(rank_tolerance, "solve_contact: rank_tolerance") < 1:
-        raise InputError(f"solve_contact: rank_tolerance must lie between 0 and 1, got {rank_tolerance}")
