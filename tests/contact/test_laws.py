@@ -460,6 +460,7 @@ def test_a_law_says_what_it_lacks():
         lambda: ContactLaw(Penalty(1.0, 1e-3), Friction(0.3)),
         lambda: Friction(0.3, 1e-3, static=0.2),
         lambda: Friction(0.3, 1e-3, static=float("nan")),
+        lambda: Friction([[0.1], [0.2]], 1e-3, static=[[0.3], [0.3], [0.3]]),
         lambda: Friction(0.3, 1e-3, static=0.4, release=1.0),
         lambda: Friction(0.3, 1e-3, release=2.0),
         lambda: ConstraintLaw(Complementarity(), Friction(0.3, static=0.4)),

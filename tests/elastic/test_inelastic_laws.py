@@ -69,6 +69,14 @@ def test_contract_finds_what_is_wrong():
     assert not check_inelastic(Mute(), 1).ok
 
 
+@pytest.mark.parametrize("given", [{"size": "a"}, {"elapsed": "a"}, {"robots": "3"}, {"robots": 2.5}])
+def test_contract_refuses_what_are_no_numbers(given):
+    """Name the argument, and what came."""
+    ((name, value),) = given.items()
+    with pytest.raises(InputError, match=f"check_inelastic: {name}: expected .* got {value!r}"):
+        check_inelastic(Slider(), 1, **given)
+
+
 def test_contract_says_how_many_robots_to_try():
     """Name a tensor of two robots and the cure, pass with as many, and refuse what is no law."""
     law = Dahl({"EA": torch.tensor([[1.0], [2.0]])}, {"EA": 2.0})

@@ -327,6 +327,12 @@ class TestChoice:
         with pytest.raises(InputError, match="^solver: expected .* got "):
             linear.named(setting)
 
+    @pytest.mark.parametrize("value", [5, None])
+    def test_what_is_no_option_is_refused(self, value):
+        """Name the options that there are; a solver whose memory another takes over is none of them."""
+        with pytest.raises(InputError, match="banded has no option 'before'; it takes method$"):
+            linear.named({"name": "banded", "before": value})
+
     def test_robot_without_unknowns(self):
         """Factor and solve nothing, for a robot that is clamped all over."""
         factor = linear.choose(Pattern.union(0, [], [], True), 4).factor(torch.zeros(0, 4, dtype=torch.float64))

@@ -359,6 +359,8 @@ def _fall(mu: Tensor, static, release) -> tuple[Tensor | None, Tensor | None]:
             raise InputError("Friction.release: belongs to static, the coefficient at rest, which is not given")
         return None, None
     at_rest = scalar(static, "Friction.static")
+    if len({len(given) for given in (at_rest, mu) if given.numel() > 1}) > 1:
+        raise InputError(f"Friction.static: expected one, or one for each of {len(mu)} robots, got {len(at_rest)}")
     if not bool((at_rest >= mu).all()):
         raise InputError(f"Friction.static: expected the coefficient or more, got {static}")
     end = scalar(RELEASE if release is None else release, "Friction.release")

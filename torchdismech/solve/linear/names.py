@@ -52,7 +52,7 @@ def _options(solver: type[Solver]) -> dict[str, Any]:
     """Return the options that a solver takes, its base classes' included, by name with their defaults."""
     makers = [vars(c)["__init__"] for c in reversed(solver.__mro__) if "__init__" in vars(c)]
     every = (p for maker in makers for p in inspect.signature(maker).parameters.values())
-    return {p.name: p.default for p in every if p.default is not p.empty}
+    return {p.name: p.default for p in every if type(p.default) in KINDS}
 
 
 def make(name: str, pattern: Pattern, **options) -> Solver:
