@@ -361,7 +361,7 @@ REFUSED = {
     "not finite": (np.where(X[3] == X, np.nan, X), F, "not finite"),
     "missing vertex": (X[:7], F, "there is no node 7"),
     "unused vertex": (np.concatenate([X, X[:1] + 5]), F, "belong to no triangle"),
-    "ragged": ([(0, 0, 0), (1, 0)], F, "expected arrays"),
+    "ragged": ([(0, 0, 0), (1, 0)], F, "expected an array of numbers"),
     "float indices": (X, F * 1.0, "integer"),
 }
 

@@ -47,9 +47,7 @@ class CheckedMesh:
     repairs: list[str]
 
 
-def check_mesh(
-    nodes: np.ndarray, triangles: np.ndarray, where: str = "shell", allow_unused: bool = False
-) -> CheckedMesh:
+def check_mesh(nodes: Given, triangles: Elements, where: str = "shell", allow_unused: bool = False) -> CheckedMesh:
     """Refuse a triangle mesh that cannot be simulated as a shell; turn triangles that are wound inconsistently.
 
     Parameters
@@ -66,19 +64,19 @@ def check_mesh(
         twice, stands twice (in any winding) or has no area; an edge of more than two triangles; parts that touch in a
         single node; a surface that cannot be oriented; nodes in no triangle, unless they are allowed.
     """
-    nodes, triangles = check_triangles(nodes, triangles, where)
+    points, corners = check_triangles(nodes, triangles, where)
     if not allow_unused:
-        check_every_node_used(len(nodes), triangles, where, "triangle")
-    pairs, opposed = _neighbours(triangles, len(nodes), where)
-    _refuse_single_node_contacts(triangles, pairs, where)
-    turned = _orientation(triangles, pairs // 3, opposed, where)
+        check_every_node_used(len(points), corners, where, "triangle")
+    pairs, opposed = _neighbours(corners, len(points), where)
+    _refuse_single_node_contacts(corners, pairs, where)
+    turned = _orientation(corners, pairs // 3, opposed, where)
     repairs = []
     if turned.any():
         repairs.append(
-            f"{turned.sum()} of {len(triangles)} triangles were turned so that each body is wound as its first triangle"
+            f"{turned.sum()} of {len(corners)} triangles were turned so that each body is wound as its first triangle"
         )
-        triangles = np.where(turned[:, None], triangles[:, [0, 2, 1]], triangles)
-    return CheckedMesh(triangles, repairs)
+        corners = np.where(turned[:, None], corners[:, [0, 2, 1]], corners)
+    return CheckedMesh(corners, repairs)
 
 
 def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> tuple[np.ndarray, np.ndarray]:
@@ -86,11 +84,16 @@ def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> 
 
     It is for a part of a surface: how triangles join is checked once all parts are there.
     """
-    points, corners = _checked_arrays(nodes, triangles, where)
+    points, corners = array_of(nodes, where), as_array(triangles)
+    check_nodes(points, where)
+    if corners.ndim != 2 or corners.shape[1] != 3 or len(corners) == 0:
+        raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {corners.shape}")
+    if not np.issubdtype(corners.dtype, np.integer):
+        raise InputError(f"{where}: expected integer node indices in the triangles, got an array of {corners.dtype}")
     problems = triangle_problems(points, corners)
     if problems:
         raise InputError(f"{where}: {problems[0][1]}")
-    return points, corners
+    return points, corners.astype(np.int64)
 
 
 def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
@@ -126,16 +129,6 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
             )
         )
     return sorted(problems)
-
-
-def _checked_arrays(nodes: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:
-    nodes, triangles = array_of(nodes, where), as_array(triangles)
-    check_nodes(nodes, where)
-    if triangles.ndim != 2 or triangles.shape[1] != 3 or len(triangles) == 0:
-        raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {triangles.shape}")
-    if not np.issubdtype(triangles.dtype, np.integer):
-        raise InputError(f"{where}: expected integer node indices in the triangles, got an array of {triangles.dtype}")
-    return nodes, triangles.astype(np.int64)
 
 
 def _listed(names: list[str]) -> str:

@@ -13,7 +13,7 @@ from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.walls import through_walls
 from torchdismech.errors import InputError, path_of
-from torchdismech.geometry.checks import Elements, refuse_trained_shape
+from torchdismech.geometry.checks import Elements, array_of
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.values import Given
@@ -156,15 +156,10 @@ def _row(matrices: Tensor, index: Tensor) -> Tensor:
     return matrices.gather(-2, index[..., None, None].expand(*index.shape, 1, 3)).squeeze(-2)
 
 
-def _checked(vertices, triangles, where: str) -> tuple[np.ndarray, np.ndarray]:
+def _checked(vertices: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return vertices (V, 3) and triangles (F, 3) as arrays; refuse any but closed surfaces that are wound outwards."""
-    refuse_trained_shape(vertices, where)
-    try:
-        arrays = np.asarray(vertices), np.asarray(triangles)
-    except ValueError as error:
-        raise InputError(f"{where}: expected arrays of vertices (V, 3) and triangles (F, 3): {error}") from error
-    checked = check_mesh(*arrays, where)
-    x = arrays[0].astype(np.float64)
+    x = array_of(vertices, where)
+    checked = check_mesh(x, triangles, where)
     if checked.repairs:
         raise InputError(f"{where}: expected consistently wound triangles; it would take this: {checked.repairs[0]}")
     corners = checked.triangles
