@@ -100,17 +100,13 @@ class ContactModel:
 
     def with_slip(self, factor: Tensor) -> Values:
         """Return values for the slip velocities of all smoothed friction: the present ones times factors (B, 1)."""
-        slips = self._slips()
-        return slips.with_tensors([factor * tensor for _, tensor in slips])
-
-    def _slips(self) -> Values:
         slips: dict[Place, Tensor] = {}
         for law in self.laws:
             if law.friction is not None and law.friction.slip_velocity is not None:
-                slips[law.friction, "slip_velocity"] = law.friction.slip_velocity
+                slips[law.friction, "slip_velocity"] = factor * law.friction.slip_velocity
         for force in self._rubbing_forces:
             if not isinstance(force, Obstacle):
-                slips[force, "slip_velocity"] = force.slip_velocity
+                slips[force, "slip_velocity"] = factor * force.slip_velocity
         return Values(slips)
 
     @property

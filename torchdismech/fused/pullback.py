@@ -52,8 +52,7 @@ class Pullback:
         by_value = derivatives_by_values(record, numbers)
         self._inputs: list[tuple[int, Input]] = []  # index of the tensor among those read, and the view that is read
         by_inputs = []
-        for number, input_view in enumerate(program.record.inputs):
-            value = record.number_of["input", number]
+        for input_view, value in program.record.inputs.items():
             if value in by_value and by_first in (None, not self._index_among_read[input_view.place]):
                 self._inputs.append((self._index_among_read[input_view.place], input_view))
                 by_inputs.append(by_value[value])

@@ -119,10 +119,10 @@ def disc(radius: float, spacing: float, pattern: str = "regular", seed: int = 0)
     if pattern == "regular":
         ring, sector, triangles = _rings(divisions)
         azimuth = sector * (math.pi / 3)
-        return Mesh(_cylindrical(radius * ring / divisions, azimuth, 0.0), triangles)
+        return Mesh(_flat(radius * ring / divisions, azimuth), triangles)
     distance = radius * np.arange(divisions + 1) / divisions
     ring, azimuth = _shuffled_rings(distance, spacing, seed)
-    nodes = _cylindrical(distance[ring], azimuth, 0.0)
+    nodes = _flat(distance[ring], azimuth)
     rim = ring == divisions
     inner = _jittered(nodes[~rim], spacing, seed) * (1, 1, 0)
     outside = np.linalg.norm(inner, axis=1, keepdims=True) / (radius - BORDER * spacing)
@@ -145,7 +145,7 @@ def hexagon(side: float, divisions: int) -> Mesh:
     """
     (side,) = _lengths(side=side)
     ring, sector, triangles = _rings(whole_number(divisions, "divisions"))
-    corners = _cylindrical(np.array(1.0), np.arange(7) * (math.pi / 3), 0.0)
+    corners = _flat(np.array(1.0), np.arange(7) * (math.pi / 3))
     which = np.floor(sector).astype(np.int64)
     along = (sector - which)[:, None]
     nodes = (side * ring / divisions)[:, None] * ((1 - along) * corners[which] + along * corners[which + 1])
@@ -274,14 +274,15 @@ def _shuffled_rings(distance: np.ndarray, spacing: float, seed: int) -> tuple[np
     return ring, np.concatenate(azimuth)
 
 
-def _cylindrical(distance: np.ndarray, azimuth: np.ndarray, z: float) -> np.ndarray:
+def _flat(distance: np.ndarray, azimuth: np.ndarray) -> np.ndarray:
+    """Return nodes (N, 3) in the plane z = 0, from their distances to the origin and their angles to +x."""
     x, y = distance * np.cos(azimuth), distance * np.sin(azimuth)
-    return np.stack([x, y, np.full_like(x, z)], axis=1)
+    return np.stack([x, y, np.zeros_like(x)], axis=1)
 
 
 def _spherical(radius: float, height: np.ndarray, azimuth: np.ndarray) -> np.ndarray:
     """Return nodes on the sphere; height 0 is the apex on +z, 1 the equator, exactly in the plane z = 0."""
-    nodes = _cylindrical(radius * np.sin(height * (0.5 * math.pi)), azimuth, 0.0)
+    nodes = _flat(radius * np.sin(height * (0.5 * math.pi)), azimuth)
     nodes[:, 2] = np.where(height == 1, 0.0, radius * np.cos(height * (0.5 * math.pi)))
     return nodes
 

@@ -60,7 +60,8 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
                 felt, off = (found[:, moves][:, :, moves] for found in (matrix, doubt))
                 report.checks.append(comparison(f"... symmetric, as claimed ({name})", felt, felt.mT, 1e-9, off))
     if force.conservative:
-        found, rise, doubt = (x[:, model.free] for x in (value, *_potential_slopes(force, state, control)))
+        slopes = _slopes(lambda q: force.potential(state.replace(q=q), control), state.q)
+        found, rise, doubt = (x[:, model.free] for x in (value, *slopes))
         report.checks.append(comparison("minus the gradient of its potential", found, -rise, doubt=doubt))
     if force.has_rayleigh:
         rise, doubt = _slopes(
@@ -86,11 +87,6 @@ def _dense_derivatives(force: Force, state: State, control: Control) -> Iterator
             for robot in range(state.batch):
                 dense[robot].index_put_((rows, cols), entries[robot].detach().flatten(), accumulate=True)
         yield dense
-
-
-def _potential_slopes(force: Force, state: State, control: Control) -> Slope:
-    """Return the derivatives (B, n) of a force's potential by q, from differences."""
-    return _slopes(lambda q: force.potential(state.replace(q=q), control), state.q)
 
 
 def _force_differences(force: Force, state: State, control: Control, variable: str) -> Slope:

@@ -55,11 +55,12 @@ class CentreLines(nn.Module):
     def bulges(self, low: Tensor, high: Tensor) -> Tensor:
         """Return upper bounds (B, M) [m] of lines' distances from their edges while nodes stay in boxes (B, N, 3)."""
         batch, count = len(low), len(self.nodes)
-        if self._edges is None or not self._is_of(self._edges, low):
+        edges = self._edges
+        if edges is None or not self._is_of(edges, low):
             robot = torch.arange(batch, device=low.device).repeat_interleave(count)
             nodes = self.nodes.repeat(batch, 1)
-            self._edges = Listed(robot, nodes), _as_numbers(nodes, low)
-        listed, numbers = self._edges
+            edges = self._edges = Listed(robot, nodes), _as_numbers(nodes, low)
+        listed, numbers = edges
         return pair_values(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
 
     def _is_of(self, edges: tuple[Listed, Sequence[Tensor]], low: Tensor) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
@@ -13,21 +12,10 @@ from torchdismech.errors import InputError
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern, Scatter
 
-__all__ = ["Product", "make_product"]
+__all__ = ["TorchProduct", "TorchSparseProduct", "make_product"]
 
 
-class Product(ABC):
-    """Multiplies with matrices of an unsymmetric pattern (both triangles stored)."""
-
-    @abstractmethod
-    def __init__(self, pattern: Pattern): ...
-
-    @abstractmethod
-    def bind(self, values: Tensor, transpose: bool) -> Callable[[Tensor], Tensor]:
-        """Return the map from x (n, B) to A x (n, B), or A^T x, for matrices with values (nnz, B)."""
-
-
-class TorchProduct(Product):
+class TorchProduct:
     """Gather, multiply, sum by a constant sparse matrix: plain torch, batch last throughout."""
 
     def __init__(self, pattern: Pattern):
@@ -51,7 +39,7 @@ class TorchProduct(Product):
         return self._sums[key]
 
 
-class TorchSparseProduct(Product):
+class TorchSparseProduct:
     """torch-sparse's CSR kernel on the block-diagonal matrix of all robots."""
 
     def __init__(self, pattern: Pattern):
@@ -92,11 +80,14 @@ class TorchSparseProduct(Product):
         return multiply
 
 
-PRODUCTS: dict[str, type[Product]] = {"torch": TorchProduct, "torch-sparse": TorchSparseProduct}
+PRODUCTS: dict[str, type[TorchProduct] | type[TorchSparseProduct]] = {
+    "torch": TorchProduct,
+    "torch-sparse": TorchSparseProduct,
+}
 
 
-def make_product(name: str, pattern: Pattern) -> Product:
-    """Return the backend of that name for matrices of the (unsymmetric) pattern."""
+def make_product(name: str, pattern: Pattern) -> TorchProduct | TorchSparseProduct:
+    """Return the backend of that name for matrices of an unsymmetric pattern, in which both triangles are stored."""
     if name not in PRODUCTS:
         raise InputError(f"product must be one of {', '.join(PRODUCTS)}, got {name!r}")
     return PRODUCTS[name](pattern)
