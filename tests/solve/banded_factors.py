@@ -1,20 +1,18 @@
-"""What the compiled factor of a band gives, beside numpy."""
+"""What factors of a band give, beside numpy."""
 
-import numpy as np
 import torch
 
+from tests.solve.linear_contract import assert_close, reference, right_sides
 from torchdismech.solve import linear
 
 RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-4}  # condition numbers below 1e3 times machine epsilon
 
 
-def assert_solves(pattern, values, transpose=False, **options):
-    """Compare the compiled factor with numpy."""
-    rhs = torch.from_numpy(np.random.default_rng(1).normal(size=(values.shape[1], pattern.n))).to(values.dtype)
-    factor = linear.make("banded", pattern, method="native").factor(values, **options)
+def assert_solves(pattern, values, transpose=False, method="native", device="cpu", **options):
+    """Compare the factor by a method on a device with numpy."""
+    rhs = right_sides(pattern, values.shape[1]).to(values.dtype)
+    factor = linear.make("banded", pattern, method=method).factor(values.to(device), **options)
     assert factor.ok.all()
-    x = factor.solve(rhs, transpose=transpose).double()
-    dense = pattern.to_dense(values.double())
-    expected = torch.linalg.solve(dense.mT if transpose else dense, rhs.double())
-    error = ((x - expected).abs().amax(1) / expected.abs().amax(1)).max()
-    assert error <= RELATIVE[values.dtype]
+    x = factor.solve(rhs.to(device), transpose=transpose).cpu()
+    assert x.dtype == values.dtype
+    assert_close(x, reference(pattern, values, rhs, transpose), RELATIVE[values.dtype])

@@ -7,9 +7,9 @@ from torchdismech.native import Unavailable, library
 
 @pytest.fixture
 def compiler():
-    """Skip where the compiled code cannot be had, and say why."""
+    """The compiled code; skip where it cannot be had, and say why."""
     try:
-        library()
+        return library()
     except Unavailable as missing:
         pytest.skip(str(missing))
 

@@ -11,7 +11,6 @@ from tests.solve.topologies import (
     random_values,
 )
 from torchdismech.errors import InputError
-from torchdismech.native import Unavailable, library
 from torchdismech.sparse import Pattern
 
 BATCH = 5
@@ -36,14 +35,6 @@ def assert_close(x, expected, relative):
     """Compare row by row in the largest norm."""
     error = (x.double() - expected).abs().amax(1) / expected.abs().amax(1)
     assert error.max() <= relative, f"relative error {error.max():.2e}"
-
-
-def require_compiler():
-    """Skip where the compiled code cannot be had, and say why."""
-    try:
-        library()
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 class LinearSolverContract:

@@ -12,7 +12,6 @@ from tests.solve.linear_contract import (
     LinearSolverContract,
     assert_close,
     reference,
-    require_compiler,
     right_sides,
 )
 from tests.solve.topologies import (
@@ -50,12 +49,12 @@ class TestBandedLapack(DirectSolverContract):
         return linear.make("banded", pattern, method="lapack")
 
 
+@pytest.mark.usefixtures("compiler")
 class TestBandedNative(DirectSolverContract):
     """Banded, by compiled code."""
 
     def solver(self, pattern, dtype=torch.float64):
         """Return the solver under test."""
-        require_compiler()
         return linear.make("banded", pattern, method="native")
 
 
@@ -281,9 +280,9 @@ class TestChoice:
             (hinges(40), 64, "banded"),  # 8.7 ms a robot, by fronts 25
         ],
     )
+    @pytest.mark.usefixtures("compiler")
     def test_choose(self, pattern, batch, expected):
         """Take dense for no matrix at all, banded for chains and hinges, multifrontal for the rest."""
-        require_compiler()
         assert linear.choose(pattern, batch).name == expected
 
     @pytest.mark.parametrize(

@@ -7,22 +7,13 @@ import pytest
 import torch
 
 from tests.solve.topologies import chain, cliques, random_values
-from torchdismech.native import Unavailable, library, unless_all
+from torchdismech.native import unless_all
 from torchdismech.native.calls import compiled_call
 from torchdismech.native.graphs import recorded
 from torchdismech.rows import weighted_norms
 from torchdismech.solve import linear
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def compiled():
-    """Skip where compiled code cannot be had."""
-    try:
-        return library().code
-    except Unavailable as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.mark.parametrize("robots", [1, 9])
@@ -63,7 +54,7 @@ def test_solvers(options, kind, robots):
 
 @pytest.mark.parametrize("transpose", [False, True])
 @pytest.mark.parametrize("robots", [1, 9])
-def test_rows_that_grow_are_solved_in_replays(compiled, robots, transpose):
+def test_rows_that_grow_are_solved_in_replays(compiler, robots, transpose):
     """Exchange rows in the replays whose matrices need it, for these alone, and go on with what follows in one call."""
     n = 64
     pattern = cliques([(k, k + 1) for k in range(n - 1)], n, False, np.arange(n))
@@ -92,7 +83,7 @@ def test_rows_that_grow_are_solved_in_replays(compiled, robots, transpose):
         assert ((x - exact).abs().amax(1) <= 1e-12 * exact.abs().amax(1)).all()
 
 
-def test_work_where_flags_fail(compiled):
+def test_work_where_flags_fail(compiler):
     """Do work where not all flags hold, in replays as in the recording, and go on with what comes behind it."""
     x, flags = torch.ones(3), torch.tensor([True, True])
 
@@ -109,7 +100,7 @@ def test_work_where_flags_fail(compiled):
         assert tape.replay().tolist() == code().tolist() == [(2 if held else 1) * number + 1.0] * 3
 
 
-def test_compiled_calls_in_a_row_are_one(compiled):
+def test_compiled_calls_in_a_row_are_one(compiler):
     """Make compiled calls that follow one another in one call, with Python between those that do not."""
     x, weight = torch.rand(3, 40, dtype=torch.float64), torch.rand(40, dtype=torch.float64)
 
@@ -126,7 +117,7 @@ def test_compiled_calls_in_a_row_are_one(compiled):
         assert torch.equal(tape.replay(), code())
 
 
-def test_an_index_out_of_range_is_named_among_calls(compiled):
+def test_an_index_out_of_range_is_named_among_calls(compiler):
     """Name the operation whose index is out of range, whatever comes before and after it in one call."""
     x, index, weight = torch.rand(5), torch.tensor([0, 4]), torch.ones(2)
     tape = recorded(lambda: weighted_norms((x * weighted_norms(x[None], x))[index][None], weight), CPU, None)
@@ -136,9 +127,9 @@ def test_an_index_out_of_range_is_named_among_calls(compiled):
         tape.replay()
 
 
-def test_only_whole_numbers_go_to_compiled_calls(compiled):
+def test_only_whole_numbers_go_to_compiled_calls(compiler):
     """Leave work to Python that is no compiled function, or has other arguments than whole numbers and addresses."""
-    function = compiled.most_arguments
+    function = compiler.code.most_arguments
     call = compiled_call(partial(function, 1, None))
     assert call is not None and call.arguments == (1, 0)
     for work in (partial(function, 0.5), partial(function, *range(100)), partial(int, 3), lambda: None):

@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.solve import banded_factors
+from tests.solve.banded_factors import RELATIVE
+from tests.solve.linear_contract import right_sides
 from tests.solve.topologies import band, chain, cliques, grid, hinges, random_values
 from torchdismech.errors import InputError
 from torchdismech.native import Unavailable, gpu
@@ -20,7 +23,6 @@ from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.solve.linear.triton_band import TritonBand
 from torchdismech.sparse import Pattern, Scatter
 
-RELATIVE = {torch.float64: 1e-12, torch.float32: 1e-4}  # condition numbers below 1e3 times machine epsilon
 KINDS = ["definite", "indefinite", "unsymmetric"]
 BATCH = gpu.LANES + 5  # a full program and one with lanes that hold no robot
 
@@ -50,23 +52,10 @@ def on_interpreter(test):
     return test
 
 
-def right_sides(pattern, batch, dtype=torch.float64):
-    """Return (batch, n) random right-hand sides."""
-    return torch.from_numpy(np.random.default_rng(1).normal(size=(batch, pattern.n))).to(dtype)
-
-
 def assert_solves(pattern, values, device="cpu", **options):
     """Compare the kernels with numpy, also transposed."""
-    rhs = right_sides(pattern, values.shape[1], values.dtype)
-    factor = linear.make("banded", pattern, method="triton").factor(values.to(device), **options)
-    assert factor.ok.all()
-    dense = pattern.to_dense(values.double())
     for transpose in (False, True):
-        x = factor.solve(rhs.to(device), transpose=transpose).cpu()
-        assert x.dtype == values.dtype
-        expected = torch.linalg.solve(dense.mT if transpose else dense, rhs.double())
-        error = (x.double() - expected).abs().amax(1) / expected.abs().amax(1)
-        assert error.max() <= RELATIVE[values.dtype]
+        banded_factors.assert_solves(pattern, values, transpose, "triton", device, **options)
 
 
 @on_interpreter
