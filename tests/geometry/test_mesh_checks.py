@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from torchdismech import InputError
-from torchdismech.geometry.mesh_checks import check_mesh, triangle_problems
+from torchdismech.geometry.mesh_checks import check_mesh, triangle_problem
 from torchdismech.geometry.meshes import hemisphere, rectangle
 
 # Node 0 with four neighbours on the axes and one above.
@@ -193,11 +193,12 @@ def test_order_of_triangles_does_not_matter():
 
 
 def test_problems_count_from_where_the_file_counts():
-    """Return the triangle of each fault, with names that count from one."""
-    problems = triangle_problems(np.array(STAR), np.array([[0, 1, 2], [3, 3, 1], [2, 1, 0]]), first_index=1)
-    assert [k for k, _ in problems] == [1, 2]
-    assert problems[0][1].startswith("triangle 2 (nodes 4, 4, 2) names")
-    assert "triangle 3 (nodes 3, 2, 1) was given before as triangle 1 (nodes 1, 2, 3)" in problems[1][1]
+    """Return the first triangle at fault, with names that count from one."""
+    triangles = np.array([[0, 1, 2], [3, 3, 1], [2, 1, 0]])
+    triangle, text = triangle_problem(np.array(STAR), triangles, first_index=1)
+    assert triangle == 1 and text.startswith("triangle 2 (nodes 4, 4, 2) names")
+    triangle, text = triangle_problem(np.array(STAR), triangles[[0, 2]], first_index=1)
+    assert triangle == 1 and "triangle 2 (nodes 3, 2, 1) was given before as triangle 1 (nodes 1, 2, 3)" in text
 
 
 def test_large_meshes_are_checked_quickly():

@@ -21,8 +21,8 @@ __all__ = [
     "check_rods",
     "checked_indices",
     "distinct_indices",
-    "edge_problems",
-    "missing_nodes",
+    "edge_problem",
+    "missing_node",
     "namer",
     "refuse_trained_shape",
     "repetitions",
@@ -148,22 +148,19 @@ def check_rods(nodes: np.ndarray, edges: np.ndarray, where: str = "rods") -> Non
         raise InputError(f"{where}: expected edges of shape (E, 2), got shape {tuple(edges.shape)}")
     if len(edges) and not np.issubdtype(edges.dtype, np.integer):
         raise InputError(f"{where}: expected integer node indices in the edges, got {edges.dtype}")
-    problems = edge_problems(nodes, edges)
-    if problems:
-        raise InputError(f"{where}: {problems[0][1]}")
+    if len(edges) and (problem := edge_problem(nodes, edges)):
+        raise InputError(f"{where}: {problem[1]}")
 
 
-def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
-    """Return (edge, sentence) for the first fault of each kind, sorted by edge.
+def edge_problem(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) -> tuple[int, str] | None:
+    """Return the first edge that is at fault, with a sentence that says why; None where there is none.
 
-    Indices in the sentences count from `first_index`. The arrays must have the right shapes and the nodes be finite.
+    Indices in the sentence count from `first_index`. The arrays must have the right shapes and the nodes be finite.
     """
-    if not len(edges):
-        return []
     name = namer("edge", edges, first_index)
-    problems = missing_nodes(len(nodes), edges, name, first_index)
-    if problems:
-        return problems
+    if missing := missing_node(len(nodes), edges, name, first_index):
+        return missing
+    problems = []
     to_itself = np.flatnonzero(edges[:, 0] == edges[:, 1])
     if len(to_itself):
         problems.append((int(to_itself[0]), f"{name(to_itself[0])} goes from a node to itself"))
@@ -177,19 +174,19 @@ def edge_problems(nodes: np.ndarray, edges: np.ndarray, first_index: int = 0) ->
     if len(short):
         k = int(short[0])
         problems.append((k, f"{name(k)} has zero length: both nodes are at {nodes[edges[k, 0]].tolist()}"))
-    return sorted(problems)
+    return min(problems, default=None)
 
 
-def missing_nodes(
-    count: int, elements: np.ndarray, name: Callable[[int], str], first_index: int = 0
-) -> list[tuple[int, str]]:
-    """Return [(element, sentence)] for the first of the elements (K, k) with an index beyond `count` nodes, else []."""
+def missing_node(
+    count: int, elements: np.ndarray, name: Callable[[int], str], first_index: int
+) -> tuple[int, str] | None:
+    """Return the first of the elements (K, k) with an index beyond `count` nodes, and a sentence; None without one."""
     outside = (elements < 0) | (elements >= count)
     if not outside.any():
-        return []
+        return None
     k = int(np.flatnonzero(outside.any(axis=1))[0])
     missing, last = int(elements[k][outside[k]][0]) + first_index, first_index + count - 1
-    return [(k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}")]
+    return k, f"{name(k)}: there is no node {missing}; nodes are numbered {first_index} to {last}"
 
 
 def namer(kind: str, elements: np.ndarray, first_index: int = 0) -> Callable[[int], str]:

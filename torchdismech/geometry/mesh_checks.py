@@ -18,14 +18,14 @@ from torchdismech.geometry.checks import (
     as_array,
     check_every_node_used,
     check_nodes,
-    missing_nodes,
+    missing_node,
     namer,
     repetitions,
 )
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.values import Given
 
-__all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problems"]
+__all__ = ["CheckedMesh", "check_mesh", "check_triangles", "triangle_problem"]
 
 # Smallest height over longest edge; below it the normal of a triangle is mostly rounding noise.
 SMALLEST_HEIGHT = 1e-9
@@ -90,24 +90,21 @@ def check_triangles(nodes: Given, triangles: Elements, where: str = "shell") -> 
         raise InputError(f"{where}: expected triangles of shape (F, 3) with F >= 1, got shape {corners.shape}")
     if not np.issubdtype(corners.dtype, np.integer):
         raise InputError(f"{where}: expected integer node indices in the triangles, got an array of {corners.dtype}")
-    problems = triangle_problems(points, corners)
-    if problems:
-        raise InputError(f"{where}: {problems[0][1]}")
+    if problem := triangle_problem(points, corners):
+        raise InputError(f"{where}: {problem[1]}")
     return points, corners.astype(np.int64)
 
 
-def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> list[tuple[int, str]]:
-    """Return (triangle, sentence) for the first fault of each kind, sorted by triangle.
+def triangle_problem(nodes: np.ndarray, triangles: np.ndarray, first_index: int = 0) -> tuple[int, str] | None:
+    """Return the first triangle that is at fault, with a sentence that says why; None where there is none.
 
-    Only faults of single triangles and repetitions are found. Indices in the sentences count from `first_index`. The
+    Only faults of single triangles and repetitions are found. Indices in the sentence count from `first_index`. The
     arrays must have the right shapes and the nodes be finite.
     """
-    if not len(triangles):
-        return []
     name = namer("triangle", triangles, first_index)
-    problems = missing_nodes(len(nodes), triangles, name, first_index)
-    if problems:
-        return problems
+    if missing := missing_node(len(nodes), triangles, name, first_index):
+        return missing
+    problems = []
     twice = (triangles == np.roll(triangles, 1, axis=1)).any(axis=1)
     if twice.any():
         k = int(np.flatnonzero(twice)[0])
@@ -128,7 +125,7 @@ def triangle_problems(nodes: np.ndarray, triangles: np.ndarray, first_index: int
                 f"edge) or at one place, at {nodes[triangles[k]].tolist()}: move a node or remove the triangle",
             )
         )
-    return sorted(problems)
+    return min(problems, default=None)
 
 
 def _listed(names: list[str]) -> str:

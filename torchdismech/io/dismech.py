@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from torchdismech.errors import InputError, path_of, shown
-from torchdismech.geometry.checks import check_nodes, edge_problems
-from torchdismech.geometry.mesh_checks import triangle_problems
+from torchdismech.geometry.checks import check_nodes, edge_problem
+from torchdismech.geometry.mesh_checks import triangle_problem
 
 __all__ = ["NUMBER", "Geometry", "read_dismech", "text_of", "write_dismech"]
 
@@ -83,8 +83,8 @@ def read_dismech(path: str | Path) -> Geometry:
         raise InputError(f"{path}: nodes only; expected an *Edges or a *Triangles section with at least one row")
     nodes = np.array(sections["nodes"].rows, dtype=np.float64)
     check_nodes(nodes, str(path))
-    edges = _elements(path, sections.get("edges"), nodes, 2, edge_problems)
-    return Geometry(nodes, edges, _elements(path, sections.get("triangles"), nodes, 3, triangle_problems))
+    edges = _elements(path, sections.get("edges"), nodes, 2, edge_problem)
+    return Geometry(nodes, edges, _elements(path, sections.get("triangles"), nodes, 3, triangle_problem))
 
 
 def write_dismech(path: str | Path, geometry: Geometry) -> None:
@@ -161,16 +161,14 @@ def _row(where: str, section: str, content: str) -> list[float]:
     return values
 
 
-def _elements(path: Path, section: _Section | None, nodes: np.ndarray, size: int, problems_of: Callable) -> np.ndarray:
+def _elements(path: Path, section: _Section | None, nodes: np.ndarray, size: int, problem_of: Callable) -> np.ndarray:
     """Return the edges (k, 2) or triangles (k, 3) of a section, with indices from 0; k is 0 if there is no section.
 
-    `problems_of` finds what is wrong with them; the first problem is refused with its line.
+    `problem_of` finds the first that is at fault, which is refused with its line.
     """
     if section is None or not section.rows:
         return np.zeros((0, size), dtype=np.int64)
     elements = np.array(section.rows).astype(np.int64) - 1
-    problems = problems_of(nodes, elements, first_index=1)
-    if problems:
-        element, problem = problems[0]
-        raise InputError(f"{path}:{section.lines[element]}: {problem}")
+    if problem := problem_of(nodes, elements, first_index=1):
+        raise InputError(f"{path}:{section.lines[problem[0]]}: {problem[1]}")
     return elements
