@@ -53,6 +53,12 @@ def test_forces(name):
     check_force(force, model, state).raise_if_failed()
 
 
+def test_a_force_takes_the_precision_of_the_model():
+    """Check a force that was given in double precision with a robot in single precision."""
+    model, state = bent_robot()
+    check_force(forces.PointForce([2], (0.0, 0.0, 1.0)), model.float(), state.to(torch.float32)).raise_if_failed()
+
+
 def test_energies_and_rigid_motion():
     """Pass linear elasticity, and a robot that is turned."""
     check_energy(LinearElastic({"a": 2.0, "b": 3.0}), strains=2).raise_if_failed()

@@ -39,6 +39,7 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     control = control_of(control)
     if not hasattr(force, "body"):
         force.bind(model.body)
+        force.to(state.q)
         force.learn_free(model.free.cpu().numpy())
         settle_dependence(force, model.batch, state, control)
     value = force(state, control).detach()
