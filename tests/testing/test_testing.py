@@ -165,6 +165,27 @@ def test_forces_with_rates_of_each_robot_are_looked_at_alone():
         check_force(Rates(rate), model, model.initial_state(batch=3))
 
 
+def test_symmetries_of_a_force_that_no_robot_has():
+    """Check the symmetries of a force that is bound to the robot for that, and then its derivatives."""
+    model, state = bent_robot()
+    force = Rates(torch.tensor([[0.1], [0.3]], dtype=torch.float64))
+    check_symmetry(force, model, state).raise_if_failed()
+    check_force(force, model, state).raise_if_failed()
+
+
+@pytest.mark.parametrize("check", [check_force, check_symmetry])
+def test_states_of_other_robots_are_refused(check):
+    """Name the field of a state that is of another robot, and constants of another number of robots."""
+    model, state = bent_robot()
+    short = RobotBuilder()
+    short.add_rod(helix((0, 0, 0), (0.05, 0, 0), (0, 0.1, 1), 4.0, 0.1, 3), Circle(2e-3), Material(1e6, 1e3))
+    with pytest.raises(InputError, match=r"State.q: this model has 31 dofs, got 11"):
+        check(forces.Resistive(0.1, 1.0), model, short.finalize().initial_state())
+    three = Rates(torch.tensor([[0.1], [0.3], [0.2]], dtype=torch.float64))
+    with pytest.raises(InputError, match=r"Rates.rate is given for 3 robots, expected 2, .*initial_state.batch=3."):
+        check(three, model, state)
+
+
 def test_arguments_in_another_order_are_refused():
     """Name the argument that is of another kind, and the order."""
     model, state = bent_robot()

@@ -8,13 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdismech.errors import refuse_other_kind
 from torchdismech.forces import Force
 from torchdismech.model import Model
-from torchdismech.model.dependence import settle_dependence
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.testing.report import Check, Report, Slope, comparison, difference_step, slope, stacked
-from torchdismech.testing.robots import alone_check, refuse_other_robots
+from torchdismech.testing.robots import alone_check, prepare_check
 
 __all__ = ["check_force"]
 
@@ -32,16 +30,9 @@ def check_force(force: Force, model: Model, state: State, control: Control | Non
     different for that).
     Derivatives by autograd are not checked at held tangents, for which no step needs them.
     """
-    for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
-        refuse_other_kind(f"check_force(force, model, state): {name}", given, kind, f"a {kind.__name__}")
-    refuse_other_robots("check_force", force, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)")
-    report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
     control = control_of(control)
-    if not hasattr(force, "body"):
-        force.bind(model.body)
-        force.to(state.q)
-        force.learn_free(model.free.cpu().numpy())
-        settle_dependence(force, model.batch, state, control)
+    prepare_check("check_force", force, model, state, control)
+    report = Report(f"{type(force).__name__}{' (explicit)' if force.explicit else ''}: {state.batch} robots")
     value = force(state, control).detach()
     wrong = value.shape != state.q.shape
     report.checks.append(Check("force is (B, n)", float(wrong), 0.0))

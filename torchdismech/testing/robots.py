@@ -1,4 +1,4 @@
-"""Checks that robots of a batch do not influence each other, and that their number fits a module's tensors."""
+"""Readies forces for checks, and checks that robots of a batch do not influence each other."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.forces import Force
+from torchdismech.model import Model
+from torchdismech.model.dependence import settle_dependence
 from torchdismech.robot.state import Control, State
 from torchdismech.testing.report import SAME, Check, comparison, fixed_generator
 from torchdismech.values import places_by_batch_size, with_rows
 
-__all__ = ["alone_check", "refuse_other_robots"]
+__all__ = ["alone_check", "prepare_check", "refuse_other_robots"]
 
 APART = 1e-4  # size of the changes that make identical robots different, times their extent, or 1 in SI units
 
@@ -48,6 +51,20 @@ def _told_apart(state: State) -> State:
         if len(torch.unique(at.detach(), dim=0)) < len(at):
             moved[name] = at + APART * size * noise
     return state.replace(**moved)
+
+
+def prepare_check(where: str, force: Force, model: Model, state: State, control: Control) -> None:
+    """Refuse what does not fit together, and bind a force that belongs to no robot yet to the model's."""
+    for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
+        refuse_other_kind(f"{where}(force, model, state): {name}", given, kind, f"a {kind.__name__}")
+    refuse_other_robots(where, force, state.batch, "take a state of COUNT: model.initial_state(batch=COUNT)")
+    model.check_batch(state, control)
+    if hasattr(force, "body"):
+        return
+    force.bind(model.body)
+    force.to(state.q)
+    force.learn_free(model.free.cpu().numpy())
+    settle_dependence(force, model.batch, state, control)
 
 
 def refuse_other_robots(where: str, module: nn.Module, robots: int, cure: str) -> None:

@@ -25,6 +25,7 @@ from torchdismech.testing.report import (
     fixed_generator,
     rounding,
 )
+from torchdismech.testing.robots import prepare_check
 from torchdismech.values import numbers
 
 __all__ = ["check_rigid_motion", "check_symmetry"]
@@ -43,6 +44,8 @@ def check_symmetry(
 ) -> Report:
     """Check symmetries that a force is supposed to have, at a state (B, n) that moves and is deformed.
 
+    A force that does not belong to a model yet is bound to this model's robot, as by `check_force`.
+
     Parameters
     ----------
     rotation : "gravity": rotating the robot about the axis of gravity rotates the force with it; "any": the same about
@@ -53,8 +56,8 @@ def check_symmetry(
         director.
     gravity : direction of the axis.
     """
-    for name, given, kind in (("force", force, Force), ("model", model, Model), ("state", state, State)):
-        refuse_other_kind(f"check_symmetry(force, model, state): {name}", given, kind, f"a {kind.__name__}")
+    control = control_of(control)
+    prepare_check("check_symmetry", force, model, state, control)
     claims = {"translation": translation, "relabelling": relabelling, "reversal": reversal}
     for claim, made in claims.items():
         truth(made, f"check_symmetry: {claim}")
@@ -63,7 +66,6 @@ def check_symmetry(
     axis = numbers((0.3, -0.8, 0.5) if rotation == "any" else gravity, "check_symmetry: gravity")
     if axis.shape != (3,) or not 0 < float(axis.norm()) < np.inf:
         raise InputError(f"check_symmetry: gravity: expected a direction (3,) that is not zero, got {gravity!r}")
-    control = control_of(control)
     report = Report(f"{type(force).__name__}: symmetries, {state.batch} robots")
     value = force(state, control).detach()
     doubt = _rounding(lambda at: force(at, control), state)
