@@ -48,6 +48,7 @@ def test_neighbours_in_small_and_empty_sets():
     assert adjacent(edges, None, empty, 0).tolist() == [1]
     assert adjacent(edges, torch.tensor([[2], [6]]), empty, 0).tolist() == [1 * 2 + 0, 2 * 2 + 1]
     assert adjacent(edges, None, empty, 3).tolist() == [1]
+    assert adjacent(edges, None, edges, 10**9).tolist() == [1]  # at once: no link leads further
 
 
 def test_neighbours_on_a_large_mesh():

@@ -89,8 +89,11 @@ def adjacent(primitives: ArrayLike, others: ArrayLike | None, links: ArrayLike, 
     nodes = 1 + max((int(a.max()) for a in (near, far, mesh) if a.size), default=-1)
     reached, steps = _incidence(near, nodes), _incidence(mesh, nodes)
     for _ in range(ring):
+        known = reached.nnz
         # to both ends of all links at a node, so to the node itself also; nodes without links stay
         reached = reached + reached @ steps.T @ steps
+        if reached.nnz == known:
+            break
     pairs = (reached @ _incidence(far, nodes).T).tocoo()
     first, second = pairs.row.astype(np.int64), pairs.col.astype(np.int64)
     if others is None:
