@@ -69,7 +69,9 @@ def test_contract_finds_what_is_wrong():
     assert not check_inelastic(Mute(), 1).ok
 
 
-@pytest.mark.parametrize("given", [{"size": "a"}, {"elapsed": "a"}, {"robots": "3"}, {"robots": 2.5}])
+@pytest.mark.parametrize(
+    "given", [{"size": "a"}, {"size": 0}, {"elapsed": "a"}, {"elapsed": 0.0}, {"robots": "3"}, {"robots": 2.5}]
+)
 def test_contract_refuses_what_are_no_numbers(given):
     """Name the argument, and what came."""
     ((name, value),) = given.items()

@@ -85,7 +85,7 @@ MISUNDERSTOOD = {
     ),
     "text for a size": (
         lambda: check_energy(LinearElastic({"EA": torch.ones(())}), 1, size="a"),
-        "check_energy: size: expected a number, got 'a'",
+        "check_energy: size: expected a finite number above 0, got 'a'",
     ),
     "no file to read": (lambda: read_mesh(None), "read_mesh: expected the path of a file, got None"),
     "no file of a mesh": (lambda: Mesh.from_file(None), "Mesh.from_file: expected the path of a file, got None"),

@@ -111,6 +111,13 @@ def test_a_wrong_energy_is_named():
     assert not check_energy(NotANumber(), strains=1).ok
 
 
+@pytest.mark.parametrize("size", [0, -1.0, torch.nan])
+def test_strains_of_no_size_are_refused(size):
+    """Refuse zero, at which energies that are right at rest alone would pass, and what is no size."""
+    with pytest.raises(InputError, match=f"check_energy: size: expected a finite number above 0, got {size!r}"):
+        check_energy(WrongSlope({"a": 2.0}), strains=1, size=size)
+
+
 @pytest.mark.parametrize("cls", [ForgottenDerivative, NotSymmetric])
 def test_a_wrong_force_is_named(cls):
     """Refuse a missing derivative and a false claim of symmetry in a model, and show them in a report without."""
