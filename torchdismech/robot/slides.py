@@ -112,8 +112,21 @@ class Slides(nn.Module):
 
     def unknowns(self, unknown: np.ndarray) -> np.ndarray:
         """Return the numbers of the sliding nodes' unknowns."""
-        numbers = unknown[(3 * self.nodes[:, None] + np.arange(3)).reshape(-1)]
+        numbers = self.numbers(unknown)
         return numbers[numbers >= 0]
+
+    def numbers(self, unknown: np.ndarray) -> np.ndarray:
+        """Return the numbers (S, 3) of the nodes' coordinates among the unknowns, -1 where one is clamped."""
+        return unknown[3 * self.nodes[:, None] + np.arange(3)]
+
+    def entries_of_nodes(self, unknown: np.ndarray, lower: bool) -> tuple[np.ndarray, ...]:
+        """Return which entries of I - P are not zero: the node's number among these, then row and column, each (k,).
+
+        With `lower`, only the lower triangle in the order of the unknowns.
+        """
+        numbers = self.numbers(unknown)
+        row, col = numbers[:, :, None], numbers[:, None, :]
+        return np.nonzero((row >= 0) & (col >= 0) & (self.mixed | np.eye(3, dtype=bool)) & ((row >= col) | (not lower)))
 
     def sources(self, unknown: np.ndarray, rows: np.ndarray, cols: np.ndarray) -> Products:
         """Return the products whose sums are the entries (rows, cols) of P K P."""
@@ -135,12 +148,12 @@ class Slides(nn.Module):
         count = int(unknown.max()) + 1
         members = np.repeat(np.arange(count)[:, None], 3, axis=1)
         weights = np.repeat([[0, -1, -1]], count, axis=0)
-        for k, node in enumerate(self.nodes.tolist()):
-            numbers = unknown[3 * node : 3 * node + 3]
-            for i in np.flatnonzero(numbers >= 0):
-                mixed = self.mixed[k, i] & (numbers >= 0)
-                members[numbers[i]] = np.where(mixed, numbers, numbers[i])
-                weights[numbers[i]] = np.where(mixed, 1 + 9 * k + 3 * i + np.arange(3), -1)
+        numbers = self.numbers(unknown)
+        node, axis = np.nonzero(numbers >= 0)
+        number, others = numbers[node, axis], numbers[node]
+        mixed = self.mixed[node, axis] & (others >= 0)
+        members[number] = np.where(mixed, others, number[:, None])
+        weights[number] = np.where(mixed, 1 + (9 * node + 3 * axis)[:, None] + np.arange(3), -1)
         return members, weights
 
 
@@ -170,7 +183,8 @@ def _directions(allowed: np.ndarray) -> np.ndarray:
 class SlidingEntries(nn.Module):
     """Turns the values of K on a pattern into those of P K P + s (I - P); s is the mean |K_ii| at the sliding node.
 
-    Only entries in rows or columns of sliding nodes change; they are the *touched* ones.
+    Only entries in rows or columns of sliding nodes change; they are the *touched* ones. Those between two coordinates
+    of one such node are the *stiff* ones, in which I - P is not zero.
     """
 
     _touched: Tensor
@@ -178,6 +192,9 @@ class SlidingEntries(nn.Module):
     _source: Tensor
     _left: Tensor
     _right: Tensor
+    _stiff: Tensor
+    _weight: Tensor
+    _unit: Tensor
 
     def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern):
         super().__init__()
@@ -190,11 +207,26 @@ class SlidingEntries(nn.Module):
         r, c = products.row, products.col
         if pattern.symmetric:
             r, c = np.maximum(r, c), np.minimum(r, c)
-        numbers = {"_touched": touched, "_diagonal": pattern.diagonal[at], "_source": place[pattern.position(r, c)]}
-        for name, array in (numbers | {"_left": products.left, "_right": products.right}).items():
-            self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
         self._sum = Scatter((len(touched), len(r)), products.entry, np.arange(len(r)), np.ones(len(r)), dtype)
-        self._stiff = _Stiffness(slides, unknown, pattern, place)
+        node, row, col = slides.entries_of_nodes(unknown, pattern.symmetric)
+        numbers = slides.numbers(unknown)
+        moves = numbers >= 0
+        # for each stiff entry the mean over the unknowns of its node, which are in the order of `_diagonal`
+        entry, axis = np.nonzero(moves[node])
+        source = (np.cumsum(moves).reshape(moves.shape) - 1)[node[entry], axis]
+        self._mean = Scatter((len(node), len(at)), entry, source, 1 / moves.sum(1)[node[entry]], dtype)
+        buffers = {
+            "_touched": touched,
+            "_diagonal": pattern.diagonal[at],
+            "_source": place[pattern.position(r, c)],
+            "_left": products.left,
+            "_right": products.right,
+            "_stiff": pattern.position(numbers[node, row], numbers[node, col]),
+            "_weight": 1 + 9 * node + 3 * row + col,
+        }
+        for name, array in buffers.items():
+            self.register_buffer(name, torch.as_tensor(array, device="cpu"), persistent=False)
+        self.register_buffer("_unit", torch.as_tensor(row == col, device="cpu")[:, None].to(dtype), persistent=False)
 
     def on(self, pattern: Pattern) -> SlidingEntries:
         """Return these entries for another sparsity pattern of the same unknowns."""
@@ -202,58 +234,14 @@ class SlidingEntries(nn.Module):
 
     def project(self, values: Tensor) -> None:
         """Replace values (nnz, B) of K by those of P K P, in place."""
-        values.index_copy_(0, self._touched, self._turned(values, self._slides[0].weights()))
+        weights = self._slides[0].weights()
+        factors = weights.index_select(0, self._left) * weights.index_select(0, self._right)
+        products = factors * values.index_select(0, self._touched).index_select(0, self._source)
+        values.index_copy_(0, self._touched, self._sum(products))
 
     def constrain(self, values: Tensor) -> None:
         """Replace values (nnz, B) of K by those of P K P + s (I - P), in place; s keeps nodes on their lines."""
-        weights = self._slides[0].weights()
-        stiff = self._stiff(values.index_select(0, self._diagonal).abs(), weights)
-        values.index_copy_(0, self._touched, self._turned(values, weights) + stiff)
-
-    def _turned(self, values: Tensor, weights: Tensor) -> Tensor:
-        """Return the touched entries (t, B) of P K P."""
-        factors = weights.index_select(0, self._left) * weights.index_select(0, self._right)
-        products = factors * values.index_select(0, self._touched).index_select(0, self._source)
-        return self._sum(products)
-
-
-class _Stiffness(nn.Module):
-    """The touched entries of s (I - P), where s is the mean of the diagonal's sizes at each sliding node.
-
-    Parameters
-    ----------
-    place : (nnz,) index of each entry of the pattern among the touched ones, -1 for the others.
-    """
-
-    _node: Tensor
-    _weight: Tensor
-    _unit: Tensor
-
-    def __init__(self, slides: Slides, unknown: np.ndarray, pattern: Pattern, place: np.ndarray):
-        super().__init__()
-        entry_rows, means, first = [], [], 0
-        for k, node in enumerate(slides.nodes.tolist()):
-            numbers = unknown[3 * node : 3 * node + 3]
-            axes = np.flatnonzero(numbers >= 0)
-            i, j = (index.reshape(-1) for index in np.meshgrid(axes, axes, indexing="ij"))
-            kept = (slides.mixed[k, i, j] | (i == j)) & ((numbers[i] >= numbers[j]) | (not pattern.symmetric))
-            i, j = i[kept], j[kept]
-            entries = place[pattern.position(numbers[i], numbers[j])]
-            entry_rows.append(np.stack([entries, np.full(len(i), k), 1 + 9 * k + 3 * i + j, i == j]))
-            means.append(np.stack([np.full(len(axes), k), first + np.arange(len(axes)), np.full(len(axes), len(axes))]))
-            first += len(axes)
-        entries, nodes, weights, unit = np.concatenate(entry_rows, axis=1)
-        at, sizes, counts = np.concatenate(means, axis=1)
-        dtype = slides.allowed.dtype
-        self._mean = Scatter((len(slides.nodes), first), at, sizes, 1 / counts, dtype)
-        self._sum = Scatter(
-            (int((place >= 0).sum()), len(entries)), entries, np.arange(len(entries)), np.ones(len(entries)), dtype
-        )
-        self.register_buffer("_node", torch.as_tensor(nodes, device="cpu"), persistent=False)
-        self.register_buffer("_weight", torch.as_tensor(weights, device="cpu"), persistent=False)
-        self.register_buffer("_unit", torch.as_tensor(unit, dtype=dtype, device="cpu").unsqueeze(1), persistent=False)
-
-    def forward(self, sizes: Tensor, weights: Tensor) -> Tensor:
-        """Return the touched entries (t, B) for sizes |K_ii| of the sliding unknowns (d, B), and `Slides.weights`."""
-        across = self._unit - weights.index_select(0, self._weight)
-        return self._sum(across * self._mean(sizes).index_select(0, self._node))
+        sizes = self._mean(values.index_select(0, self._diagonal).abs())
+        self.project(values)
+        across = self._unit - self._slides[0].weights().index_select(0, self._weight)
+        values.index_add_(0, self._stiff, across * sizes)
