@@ -139,7 +139,7 @@ def test_right_hooks_are_not_blamed_at_rest():
     """Find nothing wrong where derivatives are zero and differences are all truncation, also of the library's terms."""
     model = rod(Cubic(), energy=OddEnergy(""))
     rest = model.initial_state(batch=2)
-    assert what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0) is None
+    assert what_is_wrong([*model.forces, *model.terms], rest, Control(), rest.time == 0) is None
 
 
 # ---- kinks, and roots at rest ----------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_kinks_of_energies_are_called_so(kind):
     """Speak of a kink where differences to the two sides disagree, and not of derivatives that are wrong."""
     model = straight_rod(Kinked(kind))
     rest = model.initial_state(batch=2)
-    wrong = what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0)
+    wrong = what_is_wrong([*model.forces, *model.terms], rest, Control(), rest.time == 0)
     assert wrong.startswith("Kinked (bend_twist): density() or its slope seems to have a kink at this state")
 
 
@@ -205,7 +205,7 @@ def test_kinks_of_forces_are_named():
 
     model = rod(Wall(reach=0))
     rest = model.initial_state(batch=2)
-    wrong = what_is_wrong(model.forces, model.terms, rest, Control(), rest.time == 0)
+    wrong = what_is_wrong([*model.forces, *model.terms], rest, Control(), rest.time == 0)
     assert "Wall: its derivative by position" in wrong and r"forward() seems to have a kink at this state" in wrong
 
 
@@ -215,7 +215,7 @@ def test_derivatives_that_are_wrong_are_not_taken_for_a_kink():
     model = straight_rod(energy)
     for state in (model.initial_state(batch=2), moving(model)):
         energy.density = lambda strain: 1e-3 * strain[0].detach() + 1e-3 * strain[0] ** 2
-        wrong = what_is_wrong(model.forces, model.terms, state, Control(), state.time == 0)
+        wrong = what_is_wrong([*model.forces, *model.terms], state, Control(), state.time == 0)
         assert "derivatives are not those" in wrong and "kink" not in wrong
 
 

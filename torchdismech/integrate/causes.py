@@ -17,7 +17,7 @@ from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.faults import what_is_wrong
 from torchdismech.model.not_finite import LOOK, what_is_not_finite
-from torchdismech.model.user_code import holds_users_code
+from torchdismech.model.user_code import parts_of_users
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.rows import finite_rows
 from torchdismech.values import per_robot
@@ -90,8 +90,7 @@ def cause_in_users_code(
     """
     if not model.has_user_hooks or not bool(rows.any()):
         return None
-    forces = [force for force in model.forces if holds_users_code(force)]
-    terms = [term for term in model.terms if holds_users_code(term)]
+    parts = parts_of_users(model.forces, model.terms)
     for robot in rows.nonzero().flatten()[:ROBOTS_LOOKED_AT].tolist():
         row = slice(robot, robot + 1)
         robot_state, control_row, robot_rows = state.rows(row), control.rows(row), rows[row]
@@ -101,9 +100,9 @@ def cause_in_users_code(
             states = []  # the control is not finite, so users' code is not to blame for what is not
         with per_robot(model).rows(robot, 1).in_place():
             for at in states:
-                if not_finite := what_is_not_finite(forces, terms, robot_state, at, control_row, robot_rows):
+                if not_finite := what_is_not_finite(parts, robot_state, at, control_row, robot_rows):
                     return f"{not_finite}, where positions and velocities are finite; {LOOK}"
-            if fault := what_is_wrong(forces, terms, robot_state, control_row, robot_rows):
+            if fault := what_is_wrong(parts, robot_state, control_row, robot_rows):
                 return fault
     return None
 

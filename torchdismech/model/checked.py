@@ -12,11 +12,11 @@ from torchdismech.elastic import ElasticTerm
 from torchdismech.elastic.natural import continuum_triangles, natural_strain
 from torchdismech.errors import refuse_other_dtype, refuse_other_kind
 from torchdismech.forces import Force
+from torchdismech.model.hooks import try_hooks
 from torchdismech.model.per_robot import refuse_misnamed
 from torchdismech.model.planar import CURVATURES, PlanarRobot
 from torchdismech.model.refusals import refuse_other_parts, refuse_other_state, refuse_other_values
 from torchdismech.model.saving import SavedModel
-from torchdismech.model.trials import try_hooks
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.state import STATES, Control, State
@@ -125,7 +125,7 @@ class CheckedModel(SavedModel):
     def _try_hooks(self) -> None:
         """Refuse users' forces and energies that break their own claims, in the modules' present training modes."""
         refuse_misnamed(self)  # before `batch` is read, which relies on `per_robot`
-        try_hooks(self, self.body, self.frames, [*self.terms], [*self.forces], [*self.self_contacts], self.batch)
+        try_hooks(self)
         self._tried_in = self._modes()
 
     def try_hooks_in_other_modes(self, snapshot: Snapshot) -> None:

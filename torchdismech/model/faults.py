@@ -6,7 +6,7 @@ derivative of its residual (`integrate.gradients.hooks`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -35,19 +35,18 @@ __all__ = ["what_is_wrong"]
 SEE = "see testing.check_energy, check_stencil"
 
 
-def what_is_wrong(
-    forces: Sequence[Force], terms: Sequence[ElasticTerm], state: State, control: Control, rows: Tensor
-) -> str | None:
+def what_is_wrong(parts: Iterable[Force | ElasticTerm], state: State, control: Control, rows: Tensor) -> str | None:
     """Return which force or energy breaks its claims for the robots in `rows` (B,), and how, as text; None if none.
 
     Checked are the shape, whether the same state gives the same numbers, and derivatives along a random direction
     against finite differences.
     """
-    for force in forces:
-        if wrong := _wrong_force(force, state, control, rows):
-            return wrong
-    for term in terms:
-        if wrong := _wrong_term(term, state, control, rows):
+    for part in parts:
+        if isinstance(part, Force):
+            wrong = _wrong_force(part, state, control, rows)
+        else:
+            wrong = _wrong_term(part, state, control, rows)
+        if wrong:
             return wrong
     return None
 

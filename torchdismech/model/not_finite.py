@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ LOOK = "look in it for divisions by zero, roots and logarithms, and at the tenso
 
 @torch.no_grad()
 def what_is_not_finite(
-    forces: Sequence[Force], terms: Sequence[ElasticTerm], before: State, state: State, control: Control, rows: Tensor
+    parts: Iterable[Force | ElasticTerm], before: State, state: State, control: Control, rows: Tensor
 ) -> str | None:
     """Return which force or energy is not finite for the robots in `rows` (B,), and where, as text; None if none is so.
 
@@ -32,11 +32,12 @@ def what_is_not_finite(
     before, state : at the start of the step, and where forces are evaluated.
     """
     rows = rows & finite_rows([state.q, state.velocity, state.time])
-    for force in forces:
-        if problem := _not_finite_force(force, state, control, rows):
-            return problem
-    for term in terms:
-        if problem := _not_finite_term(term, before, state, control, rows):
+    for part in parts:
+        if isinstance(part, Force):
+            problem = _not_finite_force(part, state, control, rows)
+        else:
+            problem = _not_finite_term(part, before, state, control, rows)
+        if problem:
             return problem
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import cast
 
@@ -22,6 +22,7 @@ __all__ = [
     "holds_users_code",
     "term_label",
     "not_deterministic",
+    "parts_of_users",
     "runs_users_code",
     "summed",
 ]
@@ -30,6 +31,12 @@ __all__ = [
 def holds_users_code(module: nn.Module) -> bool:
     """Return whether a module or a submodule is of a user's class, or calls a user's function."""
     return any(runs_users_code(part) for part in every_module(module))
+
+
+def parts_of_users(forces: Iterable[Force], terms: Iterable[ElasticTerm]) -> list[Force | ElasticTerm]:
+    """Return the forces, then the elastic terms, that hold users' code."""
+    parts: list[Force | ElasticTerm] = [*forces, *terms]
+    return [part for part in parts if holds_users_code(part)]
 
 
 def runs_users_code(module: nn.Module) -> bool:
