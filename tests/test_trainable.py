@@ -14,7 +14,7 @@ from tests.rods import rod_through
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, meshes, straight, trainable
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.constant_curvature import ArmIntegrator
-from torchdismech.elastic import LinearElastic
+from torchdismech.elastic import Energy, LinearElastic
 from torchdismech.magnetics import Field, Magnetic, Table
 from torchdismech.rigid import chain_integrator
 
@@ -53,6 +53,33 @@ def test_factor_moves_tied_constants_together_and_keeps_their_sign():
         assert torch.allclose(value(model, name), base * torch.exp(torch.tensor(-30.0, dtype=torch.float64)))
         assert (value(model, name) > 0).all()
     assert [p for p in model.parameters() if p.requires_grad] == [factor.log_factor]
+
+
+class Softened(Energy):
+    """A density with a bounded constant that may be left out, and one that is a plain number."""
+
+    not_negative = ("softening", "stiffness")
+
+    def __init__(self):
+        super().__init__()
+        self.stiffness = 1e-6
+        self.register_parameter("softening", None)
+
+    def density(self, strain):
+        """Return the density (springs, B) [J/m]."""
+        return 0.5 * self.stiffness * strain[0] ** 2
+
+
+def test_bounded_constants_that_are_not_there_are_left_out():
+    """Step a robot some other constant of which is trained."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(2e-3), Material(1e6, 1000.0))
+    builder.clamp([0, 1])
+    builder.add_energy("bend_twist", Softened())
+    model = builder.finalize()
+    trainable.scaled(model, ["bend_twist.EI1"])
+    _, info = ImplicitEuler(1e-3).step(model, model.initial_state(1))
+    assert bool(info.converged.all())
 
 
 def test_factors_per_element_and_per_robot():

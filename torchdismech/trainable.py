@@ -12,7 +12,7 @@ The values at the time of the call stay as they are and are multiplied (or shift
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
@@ -210,23 +210,19 @@ def refuse_trained_out_of_bounds(model: AnyModel, snapshot: Snapshot | None = No
         snapshot.checked_keys.add(KEEPS_BOUNDS)
 
 
-def _bounded(model: AnyModel) -> Iterator[tuple[str, nn.Module, str]]:
-    """Yield (name, module, attribute) of the constants that have bounds."""
-    if not isinstance(model, Model):
-        yield from ((label, part, name) for label, (part, name) in model.constants().items() if _has_bounds(part, name))
-        return
-    for name in model.body.not_negative:
-        if _is_set(model.body, name):
-            yield name, model.body, name
-    for term in model.terms:
-        yield from (constant for constant in constants_in(term) if _has_bounds(*constant[1:]))
-    for label, force in named_forces(model):
-        for name in force.not_negative:
-            if _is_set(force, name):
-                yield f"{label}.{name}", force, name
-    for label, (part, name) in constants_of_contact(model).items():
-        if _has_bounds(part, name) and _is_set(part, name):
-            yield label, part, name
+def _bounded(model: AnyModel) -> list[tuple[str, nn.Module, str]]:
+    """Return (name, module, attribute) of the constants that have bounds, without those that are None."""
+    places: list[tuple[str, nn.Module, str]] = []
+    if isinstance(model, Model):
+        body, forces = model.body, named_forces(model)
+        places += [(name, body, name) for name in body.not_negative]
+        places += [constant for term in model.terms for constant in constants_in(term)]
+        places += [(f"{label}.{name}", force, name) for label, force in forces for name in force.not_negative]
+        others = constants_of_contact(model)
+    else:
+        others = model.constants()
+    places += [(label, *place) for label, place in others.items()]
+    return [(label, part, name) for label, part, name in places if _has_bounds(part, name) and _is_set(part, name)]
 
 
 def _has_bounds(module: nn.Module, name: str) -> bool:
