@@ -14,6 +14,7 @@ from torchdismech.errors import InputError, refuse_other_dtype
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
+from torchdismech.model.differences import trial_numbers
 from torchdismech.robot.body import Body
 from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.state import State
@@ -37,17 +38,17 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape, with zeros for the acceleration, which is not known yet."""
     refuse_other_dtype("Model: dtype", body.nodes.dtype)
     q = body.rest_q.expand(batch, -1).contiguous()
-    state = State(
+    tangent, director = frames.tangents(q), body.directors.expand(batch, -1, -1).contiguous()
+    return State(
         q=q,
         velocity=torch.zeros_like(q),
         acceleration=torch.zeros_like(q),
-        director=body.directors.expand(batch, -1, -1).contiguous(),
-        tangent=frames.tangents(q),
-        reference_twist=q.new_zeros(batch, len(body.springs.nodes)),
+        director=director,
+        tangent=tangent,
+        reference_twist=frames.reference_twist(tangent, director),
         time=q.new_zeros(batch),
         n_held=body.n_held,
     )
-    return state.replace(reference_twist=frames.reference_twist(state.tangent, state.director))
 
 
 def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
@@ -220,8 +221,7 @@ def refuse_closed_gaps(contact: ContactModel, state: State) -> None:
 
 def trial_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots that are bent, stretched, twisted and moving at random, the same ones at each call."""
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(3, batch, body.n_dofs, generator=generator, dtype=torch.float64, device="cpu").to(body.nodes)
+    noise = trial_numbers(body.nodes.new_empty(3, batch, body.n_dofs), 0)
     rest = rest_state(body, frames, batch)
     scale = torch.full_like(noise[0], 0.3)
     scale[:, : 3 * body.n_nodes] = 0.1 * body.typical_length()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from torchdismech.origin import is_of_library, is_of_torch
-from torchdismech.values import Place, Values, every_module
+from torchdismech.values import Place, Values, every_module, tensors_of
 
 __all__ = ["other_weights", "unchanged_random_numbers", "unchanged_statistics", "with_other_weights"]
 
@@ -74,7 +74,6 @@ def unchanged_statistics(module: nn.Module) -> Iterator[None]:
 @contextmanager
 def unchanged_random_numbers(module: nn.Module) -> Iterator[None]:
     """Restore the state of torch's random number generators after a block, on the CPU and on the module's GPUs."""
-    tensors = (t for part in every_module(module) for own in (part._parameters, part._buffers) for t in own.values())
-    devices = {t.device.index for t in tensors if t is not None and t.device.type == "cuda"}
-    with torch.random.fork_rng(sorted(index for index in devices if index is not None)):
+    tensors = tensors_of(every_module(module))
+    with torch.random.fork_rng(sorted({t.device.index for t in tensors if t is not None and t.is_cuda})):
         yield

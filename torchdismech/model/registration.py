@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.origin import class_name, is_of_user
-from torchdismech.values import every_module
+from torchdismech.values import every_module, tensors_of
 
 __all__ = ["refuse_unregistered", "unregistered"]
 
@@ -33,10 +32,7 @@ def refuse_unregistered(model: nn.Module, value: Tensor, known: Sequence[Tensor]
     known : other tensors that the value may depend on.
     again : evaluates the value once more; called only if there are leaves that may be made anew.
     """
-    own_tensors = (
-        t for m in every_module(model) for t in chain(m._parameters.values(), m._buffers.values()) if t is not None
-    )
-    registered = [*own_tensors, *known]
+    registered = [*(t for t in tensors_of(every_module(model)) if t is not None), *known]
     leaves = {id(t) for t in registered}
     inner = {t.grad_fn for t in registered if t.grad_fn is not None}
     others = [leaf for leaf in _leaves(value, inner) if id(leaf) not in leaves]
