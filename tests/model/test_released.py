@@ -14,6 +14,7 @@ from torchdismech import (
     Material,
     Model,
     RobotBuilder,
+    State,
     forces,
     meshes,
     rollout,
@@ -154,6 +155,13 @@ def test_refuses_what_it_is_not_for():
     state = held.initial_state()
     with pytest.raises(InputError, match=re.escape("got 39; it holds 0 rod edges in a direction, and the state is of")):
         ImplicitEuler(5e-3).step(free, state)
+    longer = rod(nodes=NODES + 1)  # its node more has as many dofs as a direction that is held
+    ImplicitEuler(5e-3).step(longer, longer.initial_state())
+    for refused in (longer.energies, longer.strains, lambda s: ImplicitEuler(5e-3).step(longer, s)):
+        with pytest.raises(InputError, match="this model has 39 dofs, got as many of another robot; it holds 0 rod"):
+            refused(state)
+    with pytest.raises(InputError, match="joined: expected one or more states of one kind and robot"):
+        State.joined([state, longer.initial_state()])
     with pytest.raises(InputError, match="this model holds rod edge 7 at node 8 in a direction, and before did not"):
         rod(*ENDS).released(state, held)
     with pytest.raises(InputError, match="released: before: has other nodes than this model: expected the same robot"):

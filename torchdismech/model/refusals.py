@@ -59,18 +59,19 @@ def refuse_other_state(state: State, body: Body, terms: Iterable[ElasticTerm], b
 
 
 def refuse_other_dofs(state: State, body: Body) -> None:
-    """Refuse what is no state of rods and shells, and a state with another number of dofs."""
+    """Refuse what is no state of rods and shells, and a state with another number of dofs or of held tangents."""
     refuse_other_kind("state", state, State, STATES)
     if state.q.dim() != 2:
         raise InputError(f"State.q: expected shape (B, {body.n_dofs}), got {tuple(state.q.shape)}")
-    if state.q.shape[1] != body.n_dofs:
-        other = ""
+    count = state.q.shape[1]
+    if count != body.n_dofs or state.n_held != body.n_held:
+        got, other = f"{count}" if count != body.n_dofs else "as many of another robot", ""
         if state.n_held != body.n_held:
             other = (
                 f"; it holds {body.n_held} rod edges in a direction, and the state is of one that holds "
                 f"{state.n_held}: where clamps are let go take model.released(state, before)"
             )
-        raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {state.q.shape[1]}{other}")
+        raise InputError(f"State.q: this model has {body.n_dofs} dofs, got {got}{other}")
 
 
 def refuse_other_batch(state: State, batch: int | None) -> None:

@@ -75,9 +75,12 @@ class BatchState:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the states of several batches as one batch; all have to be of one robot, with the same history."""
-        kinds = {(type(part).__name__, tensor_fields(part), part.q.shape[1], part.q.dtype) for part in parts}
-        if len(kinds) != 1:
-            got = ", ".join(f"{type(part).__name__} of {part.q.shape[1]} dofs in {part.q.dtype}" for part in parts)
+        held = [getattr(part, "n_held", 0) for part in parts]
+        said = [f"{type(part).__name__} of {part.q.shape[1]} dofs in {part.q.dtype}" for part in parts]
+        if len({*zip(said, map(tensor_fields, parts), held, strict=True)}) != 1:
+            got = ", ".join(
+                f"{text}, {n} of its directions held" if n else text for text, n in zip(said, held, strict=True)
+            )
             raise InputError(
                 f"joined: expected one or more states of one kind and robot, got {got or 'none'}; "
                 "integrator.started(state) gives a state the history of its rule"
@@ -211,9 +214,9 @@ class State(BatchState):
 
     @property
     def kind(self) -> tuple:
-        """Key by which two states are alike: class, shapes, dtypes and devices; models compare it in each step."""
+        """Key by which states are alike: class, `n_held`, shapes, dtypes and devices; compared in each step."""
         tensors = self.fields()
-        return type(self), *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
+        return type(self), self.n_held, *map(SHAPE, tensors), *map(DTYPE, tensors), *map(DEVICE, tensors)
 
     @torch.no_grad()
     def finite(self) -> Tensor:
