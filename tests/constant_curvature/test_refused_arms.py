@@ -141,7 +141,7 @@ REFUSED = {
     ),
     "size of q": (lambda: paper_arm().initial_state(q=torch.zeros(8)), r"initial_state: q has to be \(9,\)"),
     "robots of q": (lambda: paper_arm().initial_state(3, torch.zeros(2, 9)), "is given for 2 robots, asked for are 3"),
-    "batch": (lambda: paper_arm().initial_state(2.5), "batch has to be a whole number from 1 up, got 2.5"),
+    "batch": (lambda: paper_arm().initial_state(2.5), "batch: expected a whole number from 1 up, got 2.5"),
     "dtype of control": (
         lambda: ArmIntegrator(DT).step(a := paper_arm(), a.initial_state(), Control(force=torch.zeros(1, 9))),
         "Control.force: expected torch.float64, as the model is, got torch.float32",

@@ -276,7 +276,12 @@ REFUSED = {
         r"expected a list of names, one or more, got the text 'bend_twist.EI1'; write \['bend_twist.EI1'\]",
     ),
     "no constants": (lambda: trainable.shifted(rod(), [], 0.1), r"a list of names, one or more, got \[\]"),
-    "no robots": (lambda: rod().initial_state(batch=0), "batch has to be a whole number from 1 up, got 0"),
+    "no robots": (lambda: rod().initial_state(batch=0), "batch: expected a whole number from 1 up, got 0"),
+    "a truth for a number of robots": (lambda: rod().initial_state(batch=True), "initial_state: batch: .* got True"),
+    "half a robot at rest": (lambda: rod().rest_state(2.5), "rest_state: batch: expected a whole number from 0 up"),
+    "strains of robots in words": (lambda: rod().natural_strains("two"), "natural_strains: batch: .* got 'two'"),
+    "values without names": (lambda: Control(values=[1.0]), "Control.values: expected tensors by the names of .* list"),
+    "values without names later": (lambda: Control().replace(values=1.0), "Control.values: expected .* got float"),
     "fewer than no robots": (lambda: rod().initial_state(batch=-1), "from 1 up, got -1"),
     "a mask that chooses no robot": (
         lambda: ImplicitEuler(0.01).step(rod(), rod().initial_state().rows(torch.tensor([False]))),

@@ -284,7 +284,7 @@ REFUSED = {
     ),
     "shear in the plane": (lambda: cable(3, shear=1e9), "shear: a chain in the plane does not twist"),
     "robots of q": (lambda: cable(3).initial_state(3, q=torch.zeros(2, 4)), "is given for 2 robots, asked for are 3"),
-    "no number of robots": (lambda: cable(3).initial_state(0), "batch has to be a whole number from 1 up, got 0"),
+    "no number of robots": (lambda: cable(3).initial_state(0), "batch: expected a whole number from 1 up, got 0"),
     "text for q": (lambda: cable(3).initial_state(q="bent"), "initial_state: q: expected numbers, got"),
     "half a frequency": (lambda: natural_frequencies(cable(3), 1.5), "count: expected a whole number from 1 up"),
     "numbers of robots": (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchdismech.contact.initial_overlap import closed_gap
 from torchdismech.contact.model import ContactModel
-from torchdismech.errors import InputError, refuse_other_dtype
+from torchdismech.errors import InputError, refuse_other_dtype, whole_number
 from torchdismech.geometry.checks import Indices, checked_indices
 from torchdismech.geometry.frames import signed_angle, unit
 from torchdismech.geometry.surface import edge_normals
@@ -190,8 +189,7 @@ def initial_motion(
     ----------
     like : a tensor of the model; q and velocity get its dtype and device.
     """
-    if not (batch is None or (isinstance(batch, int | np.integer) and batch >= 1)):
-        raise InputError(f"initial_state: batch has to be a whole number from 1 up, got {batch!r}")
+    asked = None if batch is None else whole_number(batch, "initial_state: batch")
     set_values = {name: value for name, value in (("q", q), ("velocity", velocity)) if value is not None}
     given = {name: as_tensor(f"initial_state: {name}", value, like) for name, value in set_values.items()}
     for name, value in given.items():
@@ -201,7 +199,7 @@ def initial_motion(
         if not bool(torch.isfinite(value).all()):
             raise InputError(f"initial_state: {name} holds numbers that are not finite")
     batches = {len(value) for value in given.values() if value.dim() == 2} - {1}
-    number = int(batch) if isinstance(batch, int | np.integer) else max([*batches, of_model or 1])
+    number = asked or max([*batches, of_model or 1])
     for other in batches - {number}:
         raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
     motion = {name: value.to(like).expand(number, -1).contiguous() for name, value in given.items()}

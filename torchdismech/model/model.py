@@ -23,7 +23,7 @@ from torchdismech.elastic.natural import natural_strains
 from torchdismech.elastic.term import number_equal
 from torchdismech.elastic.term_constants import PresentRate
 from torchdismech.elastic.twist_warning import warn_of_twist
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_other_kind, whole_number
 from torchdismech.forces import Force
 from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.fused import is_own
@@ -419,7 +419,7 @@ class Model(CheckedModel):
 
     def rest_state(self, batch: int) -> State:
         """Return robots at rest in the rest shape, with zeros for the acceleration, which is not known yet."""
-        rest = rest_state(self.body, self.frames, batch)
+        rest = rest_state(self.body, self.frames, whole_number(batch, "rest_state: batch", least=0))
         return rest.replace(internal=internal_at_rest(self.terms, rest.q))
 
     def start_step(
@@ -460,7 +460,7 @@ class Model(CheckedModel):
 
     def natural_strains(self, batch: int) -> Control:
         """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
-        return natural_strains(self.body, self.terms, batch)
+        return natural_strains(self.body, self.terms, whole_number(batch, "natural_strains: batch", least=0))
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].

@@ -266,6 +266,8 @@ class Control:
     def __post_init__(self) -> None:
         if self.values is None:  # as the other fields: the model's own
             object.__setattr__(self, "values", {})  # type: ignore[unreachable]
+        elif not isinstance(self.values, dict):
+            refuse_other_kind("Control.values", self.values, Mapping, "tensors by the names of constants, a dict")
         _refuse_other_than_tensors(self.tensors())
 
     def replace(self, **changes: Any) -> Control:
@@ -274,7 +276,7 @@ class Control:
         fields = {name: own[name] for name in field_names(self)}
         # faster than `dataclasses.replace`, as `records.replaced` is; unchanged fields were checked before
         if (
-            changes.get("values", self.values) is None
+            not isinstance(changes.get("values", self.values), dict)
             or not changes.keys() <= fields.keys()
             or torch.compiler.is_compiling()
         ):
