@@ -126,6 +126,14 @@ def test_each_robot_of_a_batch_moves_as_alone():
         torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-12)  # rounding of sums
 
 
+def test_models_may_have_been_in_single_precision():
+    """Take steps of a model that was converted and is in double precision again; rounded lines let none converge."""
+    model = arch(ANYHOW).float()
+    ImplicitEuler(0.01).step(model, model.initial_state(), throw=True)
+    plain, sliding = moved(arch(), ImplicitEuler), moved(model.double(), ImplicitEuler, turn=ANYHOW)
+    torch.testing.assert_close(sliding[0], plain[0], rtol=0, atol=1e-4)  # sizes and stiffnesses stay rounded
+
+
 def test_recorded_steps_are_those_that_are_not():
     """Take steps that are recorded with every bit of those that are not."""
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -51,9 +51,14 @@ class Slides(nn.Module):
         dofs = (3 * nodes[:, None] + np.arange(3)).reshape(-1)
         self.register_buffer("dofs", torch.as_tensor(dofs, device="cpu"), persistent=False)
         shape = (9 * len(nodes),) if projections.ndim == 3 else (rows, 9 * len(nodes))
-        self.register_buffer(
-            "allowed", torch.as_tensor(projections.reshape(shape), dtype=dtype, device="cpu"), persistent=False
-        )
+        self._exact = projections.reshape(shape)
+        self.register_buffer("allowed", torch.as_tensor(self._exact, dtype=dtype, device="cpu"), persistent=False)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Slides:
+        """Convert the module. Numbers rounded to another dtype before would be no projections in a finer one."""
+        super()._apply(*args, **kwargs)
+        self.allowed = torch.as_tensor(self._exact, dtype=self.allowed.dtype, device=self.allowed.device)
+        return self
 
     @property
     def n_idle_unknowns(self) -> int:
