@@ -58,8 +58,8 @@ def evaluation_bytes(model: Model) -> int:
 
     Contacts and the activations of networks are not counted, as their number is not known in advance.
     """
-    terms = [*model.terms, *(force.term for force in model.forces if force.varies and force.by_stencils)]
-    numbers = NUMBERS_A_DERIVATIVE * derivatives(terms) + NUMBERS_A_BLOCK_ENTRY * model.block_entries
+    of_terms = NUMBERS_A_DERIVATIVE * derivatives(model.layout.elastic.terms)
+    numbers = of_terms + NUMBERS_A_BLOCK_ENTRY * model.block_entries
     return model.nodes.element_size() * (numbers + NUMBERS_A_DOF * model.n_dofs + MATRICES * model.layout.pattern.nnz)
 
 
