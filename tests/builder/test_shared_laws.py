@@ -1,5 +1,6 @@
 """Energies and laws that two models, or two terms, are given: refused, as their constants go by a model's names."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,6 +14,21 @@ def rod():
     builder = RobotBuilder()
     builder.add_rod(straight((0, 0, 0), (0.1, 0, 0), 5), Circle(2e-3), Material(1e6, 1100.0))
     return builder
+
+
+def test_models_share_no_numbers():
+    """Load numbers into one model of a builder: neither the other, nor the builder, nor what it was given changes."""
+    radius, contact_radius = (torch.full((4,), size, dtype=torch.float64) for size in (2e-3, 3e-3))
+    builder = RobotBuilder()
+    nodes = straight((0, 0, 0), (0.1, 0, 0), 5)
+    builder.add_rod(nodes, Circle(radius), Material(1e6, 1100.0), contact_radius=contact_radius)
+    one, two = builder.finalize(), builder.finalize()
+    before = {name: tensor.clone() for name, tensor in two.state_dict().items()}
+    one.load_state_dict({name: 2 * tensor for name, tensor in before.items()})
+    radius *= 3
+    assert all(torch.equal(tensor, before[name]) for name, tensor in two.state_dict().items())
+    assert torch.equal(two.body.edge_radius, builder.finalize().body.edge_radius)
+    assert (contact_radius == 3e-3).all() and np.array_equal(builder.nodes, nodes)
 
 
 WAYS = {

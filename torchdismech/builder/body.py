@@ -68,7 +68,7 @@ def built_body(
     planar : restrict the robot to the x-z plane.
     dtype : of the model; masses that it cannot represent are refused.
     """
-    nodes, surface = torch.as_tensor(points, device="cpu"), shells.surface
+    nodes, surface = torch.tensor(points, device="cpu"), shells.surface  # a copy, as each model has its own numbers
     _refuse_loose_nodes(points, rods, shells)
     chains = find_rods(len(points), rods.edges, NO_PAIRS if stiff else rods.going_on())
     joints, weights, springs = _joined(len(points), rods, shells, chains, stiff)

@@ -92,8 +92,8 @@ def at_nodes(share: Tensor, elements: np.ndarray, n_nodes: int) -> Tensor:
 
 
 def per_element(constant: Tensor, count: int) -> Tensor:
-    """Return a constant expanded to one number per element, (count,) or (B, count)."""
-    return constant.expand(*robot_dimension(constant), count).contiguous()
+    """Return a copy of a constant with one number per element, (count,) or (B, count)."""
+    return constant.expand(*robot_dimension(constant), count).clone(memory_format=torch.contiguous_format)
 
 
 def viscous(stiffness: dict[str, Tensor], relaxation: Tensor) -> LinearElastic | None:

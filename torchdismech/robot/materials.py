@@ -19,13 +19,13 @@ Number = float | Tensor
 
 
 def positive(value: Number, name: str) -> Tensor:
-    """Return a finite value above 0 as a tensor (numbers in float64); refuse others, and tensors with gradients."""
+    """Return a finite value above 0 as a new tensor (numbers in float64); refuse others, and tensors with gradients."""
     refuse_trained(value, name)
     tensor = numbers(value, name)
     refuse_no_robots(tensor, name)
     if not (torch.isfinite(tensor).all() and (tensor > 0).all()):
         raise InputError(f"{name}: expected a finite number above 0, got {value}")
-    return tensor
+    return tensor.clone()
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Material:
         youngs, density = positive(self.youngs, "Material.youngs"), positive(self.density, "Material.density")
         for name in ("poisson", "relaxation_time"):
             refuse_trained(getattr(self, name), f"Material.{name}")
-        poisson = numbers(self.poisson, "Material.poisson").to(youngs.dtype)
+        poisson = numbers(self.poisson, "Material.poisson").to(youngs.dtype, copy=True)
         if not ((poisson > -1) & (poisson <= 0.5)).all():
             raise InputError(f"Material.poisson: expected a number above -1 and up to 0.5, got {self.poisson}")
-        relaxation = numbers(self.relaxation_time, "Material.relaxation_time").to(youngs.dtype)
+        relaxation = numbers(self.relaxation_time, "Material.relaxation_time").to(youngs.dtype, copy=True)
         for name, value in (("poisson", poisson), ("relaxation_time", relaxation)):
             refuse_no_robots(value, f"Material.{name}")
         if not (torch.isfinite(relaxation).all() and (relaxation >= 0).all()):
