@@ -241,6 +241,24 @@ def test_controls_of_another_shape_are_refused(field):
         ImplicitEuler(0.01).step(model, model.initial_state(), Control(**{field: torch.zeros(1, 3)}))
 
 
+def test_states_and_controls_are_copies():
+    """Write to what a state was made of, to a state, and to natural strains: neither a state nor the model changes."""
+    model = rod()
+    q = model.body.rest_q.expand(2, -1).numpy().copy()
+    velocity = torch.zeros(2, model.n_dofs, dtype=torch.float64)
+    state, expected = model.initial_state(q=q, velocity=velocity), model.initial_state(2)
+    q[:], velocity[:] = 1.0, 1.0
+    assert torch.equal(state.q, expected.q) and torch.equal(state.velocity, expected.velocity)
+    for batch in (1, 3):
+        model.rest_state(batch).director.zero_()
+        own = model.natural_strains(batch)
+        for strain in own.tensors().values():
+            strain[:1] = 7.0
+            assert batch == 1 or not bool((strain[1:] == 7.0).any())
+        assert not any(bool((strain == 7.0).any()) for strain in model.natural_strains(1).tensors().values())
+    assert torch.equal(model.rest_state(2).director, expected.director)
+
+
 def test_everything_clamped_is_refused():
     """Say that nothing can move."""
     builder = RobotBuilder()

@@ -35,8 +35,8 @@ class SpringStiffness:
         """Return the checked arguments of a call; a stiffness that is None is left as it follows from the edges."""
         nodes = as_array(springs)
         if nodes.ndim != 2 or nodes.shape[1] != 3 or not len(nodes) or nodes.dtype.kind not in "iu":
-            expected, got = "the nodes of each, (k, 3), as indices", f"{nodes.shape} of {nodes.dtype}"
-            raise InputError(f"set_spring_stiffness: springs: expected {expected}, got {got}")
+            got = f"{nodes.shape} of {nodes.dtype}, and nodes are whole numbers"
+            raise InputError(f"set_spring_stiffness: springs: expected the nodes of each, (k, 3), got {got}")
         values = {name: positive(v, f"set_spring_stiffness.{name}") for name, v in given.items() if v is not None}
         if not values:
             raise InputError("set_spring_stiffness: expected at least one of EI1, EI2 and GJ")

@@ -36,8 +36,8 @@ ROUNDINGS = 8.0  # a node counts as on an axis if it is off by at most so many u
 def rest_state(body: Body, frames: Frames, batch: int) -> State:
     """Return robots at rest in the rest shape, with zeros for the acceleration, which is not known yet."""
     refuse_other_dtype("Model: dtype", body.nodes.dtype)
-    q = body.rest_q.expand(batch, -1).contiguous()
-    tangent, director = frames.tangents(q), body.directors.expand(batch, -1, -1).contiguous()
+    q, director = body.rest_q.repeat(batch, 1), body.directors.repeat(batch, 1, 1)
+    tangent = frames.tangents(q)
     return State(
         q=q,
         velocity=torch.zeros_like(q),
@@ -202,7 +202,9 @@ def initial_motion(
     number = asked or max([*batches, of_model or 1])
     for other in batches - {number}:
         raise InputError(f"initial_state: q or velocity is given for {other} robots, asked for are {number}")
-    motion = {name: value.to(like).expand(number, -1).contiguous() for name, value in given.items()}
+    # copies, as a caller may write to its tensors and arrays later
+    of_all = {name: value.to(like).expand(number, -1) for name, value in given.items()}
+    motion = {name: value.clone(memory_format=torch.contiguous_format) for name, value in of_all.items()}
     return motion.get("q"), motion.get("velocity", like.new_zeros(number, n_dofs))
 
 

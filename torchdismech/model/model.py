@@ -459,8 +459,9 @@ class Model(CheckedModel):
     # ---- reports -----------------------------------------------------------------------------------------------
 
     def natural_strains(self, batch: int) -> Control:
-        """Return a control (B, ...) that sets the model's own natural strains and rest lengths."""
-        return natural_strains(self.body, self.terms, whole_number(batch, "natural_strains: batch", least=0))
+        """Return a control (B, ...) that sets copies of the model's own natural strains and rest lengths."""
+        own = natural_strains(self.body, self.terms, whole_number(batch, "natural_strains: batch", least=0))
+        return Control.of({k: v.clone(memory_format=torch.contiguous_format) for k, v in own.tensors().items()})
 
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
