@@ -442,7 +442,9 @@ def test_viscous_constants_are_called_so_once():
 def test_constants_have_numbers_by_their_names():
     """Read a constant before and after it is trained; refuse a name that there is not."""
     model = rod()
+    trainable.value(model, "bend_twist.EI1").zero_()  # a copy
     before = trainable.value(model, "bend_twist.EI1")
+    assert (before > 0).all()
     factor = trainable.scaled(model, ["bend_twist.EI1"])
     with torch.no_grad():
         factor.log_factor.fill_(1.0)

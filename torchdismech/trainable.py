@@ -264,7 +264,7 @@ def constants(model: AnyModel) -> dict[str, Place]:
 
 
 def value(model: AnyModel, name: str) -> Tensor:
-    """Return the present numbers of the named constant (.., elements), detached, also of one that is trained.
+    """Return a copy of the present numbers of the named constant (.., elements), also of one that is trained.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def value(model: AnyModel, name: str) -> Tensor:
         No constant has this name.
     """
     module, attribute = _places_of(model, [name])[name]
-    return getattr(module, attribute).detach()
+    return getattr(module, attribute).detach().clone()
 
 
 def _places_of(model: AnyModel, names: Sequence[str] | Mapping[str, float]) -> dict[str, Place]:

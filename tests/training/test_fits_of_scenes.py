@@ -69,7 +69,7 @@ def test_fitted_robots_are_used_elsewhere(folder):
     fit(Config.model_validate(tables(folder)), run)
     system = fitted_system(run, weights="after-one")
     own = load_scene(folder / "beam.toml").build().model
-    guess = trainable.value(own, "bend_twist.EI1").clone()
+    guess = trainable.value(own, "bend_twist.EI1")
     for name in ("bend_twist.EI1", "bend_twist.EI2"):
         module, attribute = trainable.constants(own)[name]
         getattr(module, attribute).copy_(trainable.value(system.model, name))
