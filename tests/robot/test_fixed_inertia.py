@@ -118,6 +118,33 @@ def test_first_acceleration(everywhere):
     assert missing.abs().max() < 1e-11 * force.abs().max()
 
 
+@pytest.mark.parametrize("mass", ["consistent", "lumped"])
+@pytest.mark.parametrize("nodes", [3, 6])
+def test_gradients_of_the_first_acceleration(nodes, mass):
+    """Match differences in positions and masses at rest, where the force asks for few of the search's directions."""
+    builder = RobotBuilder(mass=mass)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), nodes), Circle(5e-3), Material(1e5, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    builder.add_force(forces.Gravity((0, 0, -GRAVITY)))
+    if mass == "lumped":
+        builder.add_inertia([nodes - 2], 1e-5)
+    model = builder.finalize(compile=False)
+    factor = trainable.scaled(model, ["mass"])
+    rest, weights = model.body.rest_q[None], torch.linspace(-1.0, 2.0, model.n_dofs, dtype=torch.float64)
+    direction = torch.cos(torch.arange(model.n_dofs)) * model.free
+
+    def weighted(by):
+        with torch.no_grad():
+            factor.log_factor.fill_(float(by))
+        return (model.initial_state(q=rest + by * direction).acceleration * weights).sum()
+
+    by = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    slopes = torch.autograd.grad(weighted(by), [by, factor.log_factor])
+    step = 1e-6
+    expected = (weighted(torch.tensor(step)) - weighted(torch.tensor(-step))) / (2 * step)
+    torch.testing.assert_close(sum(slopes), expected.detach(), rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_robots_alone(integrator):
     """Step each robot of a batch as it steps alone."""

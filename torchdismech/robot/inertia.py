@@ -7,6 +7,8 @@ the edge is the relative velocity of its ends over its length, so that the body 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from torch import Tensor, nn
 
 from torchdismech.robot.body import Body
 from torchdismech.robot.unknowns import Unknowns
+from torchdismech.solve.linear import solved_at_root
 from torchdismech.sparse import Pattern, Scatter
 
 __all__ = ["Inertia"]
@@ -79,12 +82,12 @@ class Inertia(nn.Module):
 
     def times(self, vector: Tensor) -> Tensor:
         """Return M times a vector (B, n)."""
-        product = self.mass * vector
-        if self.diagonal:
-            return product
-        weights = self._link_mass().repeat_interleave(3, dim=-1)
+        return self.mass * vector if self.diagonal else self._times(vector, self.mass, self._link_mass())
+
+    def _times(self, vector: Tensor, mass: Tensor, link_mass: Tensor) -> Tensor:
+        weights = link_mass.repeat_interleave(3, dim=-1)
         flows = weights * (vector[:, self._start] - vector[:, self._end])
-        return product - self._flows(flows.t().contiguous()).t()
+        return mass * vector - self._flows(flows.t().contiguous()).t()
 
     def coupling(self) -> Tensor | None:
         """Return the link terms to subtract from the masses, as values (nnz, 1) or (nnz, B); None without links."""
@@ -128,18 +131,44 @@ class Inertia(nn.Module):
 
         if self.diagonal:
             return moving(force / torch.where(moves, self.mass, 1.0))
-        (diagonal, iterations), may_stop = self._preconditioner(), self._body[0].edge_inertia is not None
-        mass = torch.where(moves, diagonal, 1.0)
-        solution = torch.zeros_like(force)
-        residual = moving(force)
-        direction = residual / mass
-        slope = first = (residual * direction).sum(1, keepdim=True)
-        for _ in range(iterations):
-            if may_stop and bool((slope <= CG_TOLERANCE**2 * first).all()):
-                break
-            image = self.times(direction)
-            length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
-            solution, residual = solution + length * direction, moving(residual - length * image)
-            before, slope = slope, (residual * residual / mass).sum(1, keepdim=True)
-            direction = residual / mass + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
-        return solution
+        with torch.no_grad():  # masses as they stand now, also for the backward pass
+            product = partial(self._times, mass=self.mass.detach(), link_mass=self._link_mass())
+            diagonal, iterations = self._preconditioner()
+            near, may_stop = torch.where(moves, diagonal, 1.0), self._body[0].edge_inertia is not None
+            solve = partial(_by_conjugate_gradients, product, moving, near, iterations=iterations, may_stop=may_stop)
+            acceleration = solve(force)
+        # Autograd through the iterations would miss directions that this force does not need.
+        unbalanced = moving(force - self.times(acceleration))
+        return acceleration + solved_at_root(torch.zeros_like, solve, unbalanced)
+
+
+def _by_conjugate_gradients(
+    product: Callable[[Tensor], Tensor],
+    moving: Callable[[Tensor], Tensor],
+    diagonal: Tensor,
+    force: Tensor,
+    iterations: int,
+    may_stop: bool,
+) -> Tensor:
+    """Return the solution x (B, n) of M x = force in the dofs that move, zero in the others.
+
+    Parameters
+    ----------
+    product : returns M times a vector (B, n).
+    moving : returns a vector with zeros in dofs that do not move.
+    diagonal : (.., n), positive and near M.
+    may_stop : whether to end the iterations once all robots' residuals are small.
+    """
+    solution = torch.zeros_like(force)
+    residual = moving(force)
+    direction = residual / diagonal
+    slope = first = (residual * direction).sum(1, keepdim=True)
+    for _ in range(iterations):
+        if may_stop and bool((slope <= CG_TOLERANCE**2 * first).all()):
+            break
+        image = product(direction)
+        length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
+        solution, residual = solution + length * direction, moving(residual - length * image)
+        before, slope = slope, (residual * residual / diagonal).sum(1, keepdim=True)
+        direction = residual / diagonal + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
+    return solution
