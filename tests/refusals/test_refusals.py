@@ -277,6 +277,16 @@ REFUSED = {
     ),
     "no constants": (lambda: trainable.shifted(rod(), [], 0.1), r"a list of names, one or more, got \[\]"),
     "no robots": (lambda: rod().initial_state(batch=0), "batch: expected a whole number from 1 up, got 0"),
+    "complex positions": (
+        lambda: rod().initial_state(q=torch.zeros(19, dtype=torch.complex128)),
+        "initial_state: q: expected numbers, got",
+    ),
+    "a throw of no speed": (
+        lambda: rod().thrown(rod().initial_state(), velocity=(math.nan, 0.0, 0.0)),
+        "thrown: velocity holds numbers that are not finite",
+    ),
+    "one state to join": (lambda: State.joined(rod().initial_state()), "joined: expected a list of states"),
+    "numbers to join": (lambda: State.joined([3]), "joined: expected a state, such as .*, got int"),
     "a truth for a number of robots": (lambda: rod().initial_state(batch=True), "initial_state: batch: .* got True"),
     "half a robot at rest": (lambda: rod().rest_state(2.5), "rest_state: batch: expected a whole number from 0 up"),
     "strains of robots in words": (lambda: rod().natural_strains("two"), "natural_strains: batch: .* got 'two'"),

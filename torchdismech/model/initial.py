@@ -51,15 +51,13 @@ def rest_state(body: Body, frames: Frames, batch: int) -> State:
 
 
 def as_tensor(name: str, given: object, like: Tensor) -> Tensor:
-    """Return a caller's tensor as it is, and lists and NumPy arrays as tensors with the dtype and device of `like`."""
-    if isinstance(given, Tensor):
-        if torch._C._functorch.is_batchedtensor(given):
-            raise RuntimeError(
-                f"{name}: states and steps cannot be transformed by torch.func.vmap: many robots at once are a batch, "
-                "(B, n); for derivatives take reverse mode, torch.autograd.grad or backward()"
-            )
-        return given
-    return numbers(given, name).to(like)
+    """Return a caller's tensor of floats as it is, lists and NumPy arrays with the dtype and device of `like`."""
+    if isinstance(given, Tensor) and torch._C._functorch.is_batchedtensor(given):
+        raise RuntimeError(
+            f"{name}: states and steps cannot be transformed by torch.func.vmap: many robots at once are a batch, "
+            "(B, n); for derivatives take reverse mode, torch.autograd.grad or backward()"
+        )
+    return numbers(given, name) if isinstance(given, Tensor) else numbers(given, name).to(like)
 
 
 def placed_state(body: Body, frames: Frames, q: Tensor | None, velocity: Tensor) -> State:
@@ -139,10 +137,12 @@ def rigid_velocity(
     if nodes is not None:
         moving[checked_indices(nodes, body.n_nodes, "thrown: nodes")] = True
     x, spin = state.positions, _vectors("angular_velocity", angular_velocity, state)
-    if center is None:
+    if center is not None:
+        middle = _vectors("center", center, state)
+    else:
         mass = (body.node_mass() * moving.to(x)).expand(state.batch, -1).unsqueeze(-1)
-        center = (mass * x).sum(1) / mass.sum(1)
-    arm = x - _vectors("center", center, state).unsqueeze(1)
+        middle = (mass * x).sum(1) / mass.sum(1)
+    arm = x - middle.unsqueeze(1)
     straight = _vectors("velocity", velocity, state).unsqueeze(1)
     around = torch.linalg.cross(spin.unsqueeze(1).expand_as(arm), arm)
     of_nodes = torch.where(moving.to(x.device).unsqueeze(-1), straight + around, state.node_velocities)
@@ -174,6 +174,8 @@ def _vectors(name: str, given: Tensor | Sequence[float], state: State) -> Tensor
     vector = numbers(given, f"thrown: {name}").to(state.q)
     if tuple(vector.shape) not in ((3,), (1, 3), (state.batch, 3)):
         raise InputError(f"thrown: {name} has to be (3,) or ({state.batch}, 3), got {tuple(vector.shape)}")
+    if not bool(torch.isfinite(vector).all()):
+        raise InputError(f"thrown: {name} holds numbers that are not finite")
     return vector.expand(state.batch, 3)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
 from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split, where_rows
@@ -75,6 +75,9 @@ class BatchState:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the states of several batches as one batch; all have to be of one robot, with the same history."""
+        refuse_one_alone("joined", parts, "states")
+        for part in parts:
+            refuse_other_kind("joined", part, BatchState, STATES)
         held = [getattr(part, "n_held", 0) for part in parts]
         said = [f"{type(part).__name__} of {part.q.shape[1]} dofs in {part.q.dtype}" for part in parts]
         if len({*zip(said, map(tensor_fields, parts), held, strict=True)}) != 1:
