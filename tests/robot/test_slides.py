@@ -126,6 +126,15 @@ def test_each_robot_of_a_batch_moves_as_alone():
         torch.testing.assert_close(together[k : k + 1], alone, rtol=0, atol=1e-12)  # rounding of sums
 
 
+def test_first_accelerations_are_along_lines_whatever_the_masses():
+    """Set another mass along x of a node that slides obliquely, beside masses that are coupled."""
+    model = arch(ANYHOW, mass="consistent")
+    model.body.mass[..., 3 * 8] *= 2.0
+    acceleration, line = model.initial_state().acceleration[:, 3 * 8 : 3 * 9], torch.as_tensor(ANYHOW[:, 0])
+    across = acceleration - (acceleration @ line)[:, None] * line
+    assert across.abs().max() < 1e-9 * acceleration.abs().max()
+
+
 def test_models_may_have_been_in_single_precision():
     """Take steps of a model that was converted and is in double precision again; rounded lines let none converge."""
     model = arch(ANYHOW).float()

@@ -161,7 +161,7 @@ def _by_conjugate_gradients(
     """
     solution = torch.zeros_like(force)
     residual = moving(force)
-    direction = residual / diagonal
+    direction = moving(residual / diagonal)
     slope = first = (residual * direction).sum(1, keepdim=True)
     for _ in range(iterations):
         if may_stop and bool((slope <= CG_TOLERANCE**2 * first).all()):
@@ -170,5 +170,5 @@ def _by_conjugate_gradients(
         length = slope / (direction * image).sum(1, keepdim=True).clamp_min(torch.finfo(force.dtype).tiny)
         solution, residual = solution + length * direction, moving(residual - length * image)
         before, slope = slope, (residual * residual / diagonal).sum(1, keepdim=True)
-        direction = residual / diagonal + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
+        direction = moving(residual / diagonal) + slope / before.clamp_min(torch.finfo(force.dtype).tiny) * direction
     return solution
