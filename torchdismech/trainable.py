@@ -40,9 +40,6 @@ class NamesConstants(Protocol):
     """A model other than `Model` (rods and shells) that lists its constants itself, such as a rigid chain."""
 
     @property
-    def not_negative(self) -> tuple[str, ...]: ...
-
-    @property
     def dtype(self) -> torch.dtype: ...
 
     @property

@@ -136,8 +136,8 @@ class RobotBuilder:
 
     @property
     def nodes(self) -> np.ndarray:
-        """Nodes so far (N, 3) [m]."""
-        return self._nodes
+        """A copy of the nodes so far (N, 3) [m]."""
+        return self._nodes.copy()
 
     def add_nodes(self, nodes: Given) -> np.ndarray:
         """Add nodes (k, 3) before the rods and shells that use them, and return their indices (k,)."""

@@ -100,7 +100,7 @@ class PartNames:
 
     Attributes
     ----------
-    names : in the order in which they were first given.
+    names : in the order in which they were first given, those of rods before those of shells alone.
     edges, triangles : (E,) and (F,) the index in `names` of each element, -1 without a name.
     """
 
