@@ -1,11 +1,20 @@
-"""Rotations as quaternions: their powers, and the one that turns some vectors to others."""
+"""Rotations as quaternions: their powers, the one that turns some vectors to others, and those of rotation vectors."""
 
 import math
 
 import pytest
 import torch
+from torch.autograd.functional import jacobian
 
-from torchdismech.geometry.quaternions import best_rotation, conjugate, power, product, rotation_matrix
+from torchdismech.geometry.frames import cross_matrix
+from torchdismech.geometry.quaternions import (
+    best_rotation,
+    conjugate,
+    power,
+    product,
+    rotation_matrix,
+    rotation_of_vector,
+)
 
 ROUNDING = {"rtol": 0, "atol": 1e-14}  # of some tens of operations on numbers about 1
 
@@ -44,3 +53,22 @@ def test_best_rotation_is_that_of_turned_vectors(dtype):
     torch.testing.assert_close(rotation_matrix(found), rotation_matrix(q), rtol=0, atol=slack)
     none = best_rotation(torch.zeros(20, 3, 3, dtype=dtype), near, weight)
     torch.testing.assert_close(rotation_matrix(none), rotation_matrix(near), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-9, 9e-4, 1.1e-3, 0.3, math.pi, 10.0])
+def test_matrices_of_rotation_vectors_are_exponentials(angle):
+    """Match the matrix exponential, with first and second derivatives, on both sides of where series end."""
+    axis = torch.tensor([0.48, -0.6, 0.64], dtype=torch.float64)
+
+    def exponential(vector):
+        return torch.linalg.matrix_exp(cross_matrix(vector))
+
+    for derivative in (lambda f, v: f(v), jacobian, hessians):
+        expected, found = (derivative(f, angle * axis) for f in (exponential, rotation_of_vector))
+        # the exponential itself rounds in proportion to the angle; second derivatives cancel as 1 / angle
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 if derivative is not hessians else 1e-9)
+
+
+def hessians(function, vector):
+    """Return the second derivatives of a function of a vector."""
+    return jacobian(lambda v: jacobian(function, v, create_graph=True), vector)

@@ -10,6 +10,8 @@ from torchdismech.geometry.frames import cross_matrix
 
 __all__ = ["best_rotation", "conjugate", "power", "product", "rotation_matrix", "rotation_of_vector"]
 
+TINY_ANGLE = 1e-3  # rad: below, series of two terms are right to rounding
+
 
 def product(p: Tensor, q: Tensor) -> Tensor:
     """Return the products (..., 4) of quaternions, which rotate by q first, then by p."""
@@ -71,4 +73,12 @@ def best_rotation(sums: Tensor, near: Tensor, weight: float) -> Tensor:
 
 def rotation_of_vector(vectors: Tensor) -> Tensor:
     """Return the matrices (..., 3, 3) of rotation vectors (..., 3), axis times angle [rad]; smooth also at zero."""
-    return torch.linalg.matrix_exp(cross_matrix(vectors))
+    square = (vectors * vectors).sum(-1, keepdim=True).unsqueeze(-1)
+    tiny = square < TINY_ANGLE**2
+    angle = torch.where(tiny, 1.0, square).sqrt()  # 1, as the branch that is not taken needs a finite gradient, too
+    half = (angle / 2).sin() / angle
+    first = torch.where(tiny, 1 - square / 6, angle.sin() / angle)
+    second = torch.where(tiny, 0.5 - square / 24, 2 * half * half)
+    outer = vectors.unsqueeze(-1) * vectors.unsqueeze(-2)
+    identity = torch.eye(3, dtype=vectors.dtype, device=vectors.device)
+    return identity + first * cross_matrix(vectors) + second * (outer - square * identity)
