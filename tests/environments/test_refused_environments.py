@@ -288,6 +288,22 @@ def test_sizes_without_effect_are_refused_beside_an_obstacle_at_the_origin():
         environment(model=builder.finalize(compile=False), actions=[Constant("edge_area", 1e-6, 1e-4, count=NODES - 1)])
 
 
+@pytest.mark.parametrize("name", ["bend_twist.EI2", "bend_twist.GJ"])
+def test_stiffnesses_out_of_a_robots_plane_are_refused_alone(name):
+    """Draw and set stiffnesses that a planar robot does not feel; beside those that it feels they may be drawn."""
+    builder = RobotBuilder(planar=True)
+    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), NODES), Circle(5e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], direction="rest")
+    model = builder.finalize(compile=False)
+    drawn = dict.fromkeys((name, "bend_twist.EI1"), torch.full((5, 1), 1e-3, dtype=torch.float64))
+    task = {"model": model, "start": None, "constants": None, "actions": [Force([3], -1.0, 1.0)]}
+    with pytest.raises(InputError, match=rf"Constant\({name}\): changes nothing here: the robot is planar"):
+        environment(**task | {"actions": [Constant(name, 1e-4, 1e-3)]})
+    with pytest.raises(InputError, match=f"Task.constants: {name}: changes nothing here: the robot is planar"):
+        environment(**task | {"constants": lambda m, draws: {name: drawn[name]}}).reset()
+    environment(**task | {"constants": lambda m, draws: drawn}).reset()
+
+
 @pytest.mark.parametrize(
     ("draw", "words"),
     [

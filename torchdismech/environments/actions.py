@@ -17,6 +17,7 @@ from torchdismech.errors import InputError, real_number, refuse_one_alone, refus
 from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
+from torchdismech.model.planar import ELSE_IN_SPACE, NO_EFFECT
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Values, numbers, refuse_out_of_bounds, refuse_table, row_of
 
@@ -164,7 +165,7 @@ class Constant(Action):
     InputError
         Bounds in the wrong order. When an environment is made: a name or a count that is not that of a constant of its
         robots, a table over time, bounds that allow values which steps refuse, such as a negative tension, and sizes of
-        the body on which no force depends.
+        the body on which no force depends, or stiffnesses out of the plane of a planar robot.
     """
 
     holds = True
@@ -300,7 +301,9 @@ def _acts_on_nothing(model: Model, name: str) -> bool:
 
 
 def refuse_without_effect(where: str, model: Model, names: Sequence[str]) -> None:
-    """Refuse constants all of which are sizes of the body that change nothing."""
+    """Refuse constants all of which change nothing: sizes of the body, or stiffnesses out of a robot's plane."""
+    if model.in_plane is not None and len(model.in_plane.idle_constants(names)) == len(names):
+        raise InputError(f"{where}: changes nothing here: {NO_EFFECT}; leave it out, {ELSE_IN_SPACE}")
     if all(name in model.places and _acts_on_nothing(model, name) for name in names):
         raise InputError(
             f"{where}: changes nothing here: sizes of a body act on loads alone, such as drag; lengths at rest are "

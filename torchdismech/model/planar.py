@@ -20,6 +20,7 @@ BENT = 1e-6  # largest natural curvature out of the plane that counts as roundin
 # How far a robot may be out of its plane by rounding: relative to its nodes' distance from the origin, and in rad.
 BESIDE_PLANE = {torch.float64: 1e-9, torch.float32: 1e-5}
 ELSE_IN_SPACE = "or build the robot with planar=False"
+NO_EFFECT = "the robot is planar, and its rods bend in the x-z plane alone and do not twist"
 
 
 class PlanarRobot(nn.Module):
@@ -140,20 +141,22 @@ class PlanarRobot(nn.Module):
             raise InputError(f"{where}: the robot is planar, and its rods do not twist; leave it out, {ELSE_IN_SPACE}")
 
     def refuse_trained(self, names: Collection[str]) -> None:
-        """Refuse to train constants, by their names, without effect: of twist, and of curvatures out of the plane.
+        """Refuse to train constants, by their names, without effect; see `idle_constants`."""
+        if idle := self.idle_constants(names):
+            raise InputError(
+                f"{', '.join(idle)}: {NO_EFFECT}, so nothing would be trained; leave it out, {ELSE_IN_SPACE}"
+            )
 
-        A curvature is accepted if it is in the plane for at least one spring, and a stiffness beside a constant that
-        has an effect, as both may follow one modulus.
+    def idle_constants(self, names: Collection[str]) -> list[str]:
+        """Return those of the constants, by their names, that change nothing: of twist, and of curvatures out of plane.
+
+        A curvature counts if it is in the plane for at least one spring, and a stiffness beside a constant that has an
+        effect, as both may follow one modulus.
         """
         lost = [strain for strain, own in zip(CURVATURES, self.lost.T, strict=True) if own.all()] + ["tau"]
-        idle = [name for name in names if name in {f"bend_twist.natural_{strain}" for strain in lost}]
         if {f"bend_twist.{of}{STIFFNESSES[strain]}" for strain in lost for of in ("", "viscous_")}.issuperset(names):
-            idle = [*names]
-        if idle:
-            raise InputError(
-                f"{', '.join(idle)}: the robot is planar, and its rods bend in the x-z plane alone and do not twist, "
-                f"so nothing would be trained; leave it out, {ELSE_IN_SPACE}"
-            )
+            return [*names]
+        return [name for name in names if name in {f"bend_twist.natural_{strain}" for strain in lost}]
 
     # ---- geometry ----------------------------------------------------------------------------------------------
 
