@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, Static, modes, straight
+from torchdismech import Circle, Control, Material, RobotBuilder, Static, Trajectory, modes, straight
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
 from training.data import read
@@ -232,12 +232,14 @@ def check_that_a_box_is_solid(names) -> None:
     assert frequency.tolist() == pytest.approx([expected, expected], rel=0.01)
 
 
-def test_environments_page_runs():
+def test_environments_page_runs(tmp_path, monkeypatch):
     """Run the blocks of docs/environments.md: arms that do not act hang, each number bends all of its arm."""
+    monkeypatch.chdir(tmp_path)
     *_, names = after_each_block("environments.md")
     environment = names["environment"]
     assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
     assert (names["action"].grad != 0).all()
+    assert Trajectory.load("episode.h5").time.tolist() == pytest.approx([0.04 * k for k in range(6)])
     for number in range(2):
         environment.reset()
         action = torch.zeros(256, 2)
