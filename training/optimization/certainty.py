@@ -166,7 +166,7 @@ def certainty_of(trainer: Trainer) -> Certainty | None:
     start = None if trainer.starts is None else trainer.starts.fitted.detach()[rows.to(system.device)]
     frames = min(trainer.trained_on.frames, MOST_FRAMES + system.given)
     window = whole_windows(system, trainer.trained_on.subset(rows), frames=frames).replace(start=start)
-    at = Residual(system, window).linearized(numbers)
+    at = Residual(system, window).linearized(numbers, progress=True)
     looked_at = int(at.good.sum())
     if not looked_at:
         print(

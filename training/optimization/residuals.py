@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from torchdismech.errors import InputError
 from torchdismech.trainable import refuse_trained_out_of_bounds
@@ -119,10 +120,16 @@ class Residual:
         return self._residual_of(self.window)
 
     @torch.no_grad()
-    def linearized(self, numbers: list[FittedNumber]) -> Linearized:
-        """Return the residuals at the present values, and their derivatives by numbers and by fitted starts."""
+    def linearized(self, numbers: list[FittedNumber], progress: bool = False) -> Linearized:
+        """Return the residuals at the present values, and their derivatives by numbers and by fitted starts.
+
+        `progress` shows a progress bar of the derivatives by numbers, as that of error bars, which may take long.
+        """
         now, good = self()
-        parts = [self._by_numbers(part) for part in _parts(numbers, self._at_a_time)]
+        of_numbers = tqdm(
+            _parts(numbers, self._at_a_time), "error bars", unit="part", disable=not progress, leave=False
+        )
+        parts = [self._by_numbers(part) for part in of_numbers]
         jacobian, start = torch.cat([part for part, _ in parts], dim=-1), self.window.start
         good = torch.stack([good, *(whole for _, whole in parts)]).all(0)
         by_starts, starts_good = (None, good) if start is None else self._by_starts(start)
