@@ -18,6 +18,14 @@ def test_it_runs_to_its_end(path, tmp_path, monkeypatch):
     runpy.run_path(str(path), run_name="__main__")
 
 
+def test_the_fit_starts_from_any_guess(tmp_path):
+    """Begin the fit with a tenth of the guess, as a reader may: that is one number, and it finds the same stiffness."""
+    changed = tmp_path / "fit.py"
+    text = (ROOT / "examples" / "basics" / "fit.py").read_text(encoding="utf-8")
+    changed.write_text(text.replace("1e6  # Pa", "1e5  # Pa"), encoding="utf-8")
+    assert runpy.run_path(str(changed))["guess"] == 1e5
+
+
 @pytest.mark.parametrize("path", BASICS, ids=[path.stem for path in BASICS])
 def test_it_is_short_and_stands_alone(path):
     """Need the library and nothing else, fit on a screen, and end in an assertion."""
