@@ -10,6 +10,7 @@ from tests import scenes
 from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, rollout, straight
 from torchdismech.actuation import AtNodes, Chambers, Fixed, OnEdges, Tendons
 from torchdismech.actuation.tendons import SLIP_VELOCITY
+from torchdismech.io.report import what_will_run
 from torchdismech.io.scene import load_scene
 from torchdismech.io.schema.actuators import Chamber, Tendon
 from torchdismech.io.schema.base import PER_ROBOT, is_marked
@@ -88,10 +89,11 @@ def test_files_drive_what_python_drives(tmp_path):
 
 
 def test_tables_that_are_driven_alike_are_one_force(tmp_path):
-    """Put tendons by tension, with a file or not, into one force, those with friction into another."""
+    """Put tendons by tension, with a file or not, into one force, with friction into another; list them."""
     by_file = BY_TENSION.replace("tension = 0.3", 'tension_file = "p.csv"')
     text = BY_TENSION + BY_LENGTH + by_file + BY_TENSION.replace("0.3", "0.5\nfriction = 0.1")
-    setup = load(tmp_path, text).build()
+    scene = load(tmp_path, text)
+    setup = scene.build()
     smooth, by_length, rough = setup.model.forces
     assert smooth.tension.tolist() == [0.3, 0.0]
     assert by_length.pull.tolist() == [0.0]
@@ -99,6 +101,7 @@ def test_tables_that_are_driven_alike_are_one_force(tmp_path):
     values = setup.schedule(torch.tensor([0.03, 0.015], dtype=torch.float64), setup.model).values
     assert values["Tendons.tension"].tolist() == [[0.3, 6e3], [0.3, 3e3]]
     assert set(values) == {"Tendons.tension", "Tendons2.pull"}
+    assert what_will_run(scene, setup)["forces"] == "Tendons, Tendons2, Tendons3"
 
 
 def test_what_a_table_leaves_out_is_the_default(tmp_path):

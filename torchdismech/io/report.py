@@ -22,6 +22,7 @@ from torchdismech.io.scene import Scene, Setup
 from torchdismech.io.scene.files import named_time_tables
 from torchdismech.io.schema.contact import Bounded, LawOfObstacles, ObstacleTable, SelfContact, obstacle_name
 from torchdismech.model import Model
+from torchdismech.model.constants import named_forces
 from torchdismech.model.mechanics import Gains
 from torchdismech.model.step_memory import step_bytes
 from torchdismech.robot.state import Control, State
@@ -104,7 +105,7 @@ def what_will_run(scene: Scene, setup: Setup) -> dict[str, str]:
         "dofs": f"{model.n_dofs}, of which free {model.unknowns.count - model.unknowns.slides.n_idle_unknowns}",
         "clamps": _clamps(model),
         "start": _initial_words(scene),
-        "forces": ", ".join(type(f).__name__ for f in model.forces if f not in model.obstacles) or "none",
+        "forces": ", ".join(name for name, _ in named_forces(model)) or "none",
         "contact": _contact(scene, model),
         "over time": _over_time(scene),
         "controller": _controller_words(scene, setup.controller),
