@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, Status, forces, straight
-from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
+from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Status, forces, straight
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Shape, Sphere
 from torchdismech.integrate import step as integrate_step
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.contact_step import RecordedContactStep
@@ -173,6 +173,79 @@ def test_numbers_that_change_between_steps(monkeypatch, taken):
         found.append(states)
     assert sum(step is not None for step in taken) > 15
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+class Unrecorded(forces.Force):
+    """A load of the user's that is constant in a step, so that its sum is given to recordings."""
+
+    constant = True
+
+    def forward(self, state, control):
+        """Return no force (B, n)."""
+        return torch.zeros_like(state.q)
+
+
+class Ground(Shape):
+    """The space below a height, which is a plain number that the user may change."""
+
+    endless = True
+
+    def __init__(self):
+        super().__init__()
+        self.height = 0.0
+
+    def distance_and_derivatives(self, points):
+        """Return heights above the ground, and their derivatives."""
+        normal = torch.zeros_like(points) + points.new_tensor([0, 0, 1])
+        return points[..., 2] - self.height, normal, points.new_zeros(*points.shape, 3)
+
+    @property
+    def depth(self):
+        """Return that it has no far side."""
+        return torch.tensor(torch.inf, dtype=torch.float64)
+
+
+def beside_a_load(shape, coefficient):
+    """Return a rod on an obstacle, on which a load acts that recordings do not evaluate."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 5e-3), (0.2, 0, 5e-3), 9), Circle(5e-3), Material(1e6, 1000.0, 0.5))
+    builder.add_force(forces.Gravity((1.0, 0.0, -9.81)))
+    builder.add_force(Unrecorded())
+    builder.add_contact(Obstacle(shape, Complementarity(), Friction(coefficient), name="floor"))
+    return builder.finalize(compile=False)
+
+
+@pytest.mark.parametrize("given", ["in the model", "by a control"])
+def test_friction_of_each_robot_beside_a_load_of_the_users(given, taken):
+    """Rub each robot by its own coefficient in all chunks of a batch, also where a control sets it in later steps."""
+    coefficients = torch.tensor([[0.0], [0.02], [0.04], [0.2]], dtype=torch.float64)
+    floor = HalfSpace((0, 0, 0), (0, 0, 1))
+    model = beside_a_load(floor, coefficients if given == "in the model" else 0.3)
+    control = None if given == "in the model" else Control(values={"floor.friction": coefficients})
+    state = model.initial_state(4)
+    for _ in range(0 if control is None else 16):
+        state, _ = ImplicitEuler(4e-3, chunk=2).step(model, state)
+    taken.clear()
+    for _ in range(20):
+        state, _ = ImplicitEuler(4e-3, chunk=2).step(model, state, control)
+    assert any(step is not None for step in taken)
+    speed = state.velocity[:, 0]
+    assert speed[3] < 1e-6
+    assert torch.allclose(speed[:3], 0.08 * (1 - 9.81 * coefficients[:3, 0]), rtol=0.02)
+
+
+def test_shapes_that_do_not_say_records_are_not_recorded(taken):
+    """Read the height of a user's shape in each step."""
+    shape = Ground()
+    model = beside_a_load(shape, 0.3)
+    (ground,) = (module for module in model.modules() if isinstance(module, Ground))
+    state = model.initial_state()
+    for _ in range(16):
+        state, _ = ImplicitEuler(4e-3).step(model, state)
+    ground.height = 1e-3
+    state, info = ImplicitEuler(4e-3).step(model, state)
+    assert bool(info.converged) and not taken
+    assert float((state.positions[..., 2] - 6e-3).abs().max()) < 1e-7
 
 
 def test_a_robot_that_rounds_do_not_solve_goes_on_from_there(monkeypatch, taken):

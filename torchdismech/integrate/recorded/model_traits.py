@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.declared import PLAIN, hooked, is_foreign, settings
-from torchdismech.integrate.recorded.recordable import changing_forces, child_modules, declared, modules_below
+from torchdismech.integrate.recorded.recordable import child_modules, declared, evaluated_forces, modules_below
 from torchdismech.model import Model
 from torchdismech.snapshot import own_tensors
 from torchdismech.values import Place, Values, tensor_at, tensors_of
@@ -95,7 +95,7 @@ class ModelTraits:
 
     def _roots(self, model: Model) -> list[nn.Module]:
         """Return the outermost modules that the equations read, besides the model itself."""
-        forces = model.forces if self._all_forces else changing_forces(model)
+        forces = evaluated_forces(model, self._all_forces)
         return [model.body, model.unknowns, *model.terms, model.mechanics.layout, model.frames, *forces]
 
     def _tensors(self, model: Model) -> list[Tensor | None]:

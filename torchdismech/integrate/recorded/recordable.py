@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from torchdismech.integrate.integrator import SteppingMethod
 
 __all__ = [
-    "changing_forces",
     "child_modules",
     "declared",
+    "evaluated_forces",
     "has_own_terms",
     "records_all_users_code",
     "is_recordable_force",
@@ -52,6 +52,9 @@ def why_steps_apart_unrecorded(model: Model) -> str | None:
         return why
     if model.device.type != "cpu" and (why := _why_unrecorded_on_a_gpu(model)):
         return why
+    silent = (o.name for o in model.contact.constrained_obstacles if not is_recordable_force(o))
+    if (name := next(silent, None)) is not None:
+        return f"the obstacle {name!r}, which holds users' code that does not say `records`"
     direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
     return None if direct else f"the solver {model.solvers.name}, which reads numbers"
 
@@ -120,6 +123,16 @@ def has_own_terms(model: Model) -> bool:
 def changing_forces(model: Model) -> list[Force]:
     """Return the external forces that change within a step."""
     return [force for force in model.forces if force.varies]
+
+
+def evaluated_forces(model: Model, all_forces: bool) -> list[Force]:
+    """Return the external forces that recordings evaluate: those that change within a step, or all of them.
+
+    Obstacles that are constraints are among them: these exert no force by themselves, but recorded steps find their
+    loads.
+    """
+    constraints = filter(is_recordable_force, model.contact.constrained_obstacles)
+    return [*model.forces] if all_forces else [*changing_forces(model), *constraints]
 
 
 def declared(model: Model) -> list[nn.Module]:
