@@ -179,9 +179,11 @@ class Unrecorded(forces.Force):
     """A load of the user's that is constant in a step, so that its sum is given to recordings."""
 
     constant = True
+    times_asked = 0
 
     def forward(self, state, control):
         """Return no force (B, n)."""
+        Unrecorded.times_asked += 1
         return torch.zeros_like(state.q)
 
 
@@ -232,6 +234,19 @@ def test_friction_of_each_robot_beside_a_load_of_the_users(given, taken):
     speed = state.velocity[:, 0]
     assert speed[3] < 1e-6
     assert torch.allclose(speed[:3], 0.08 * (1 - 9.81 * coefficients[:3, 0]), rtol=0.02)
+
+
+@pytest.mark.parametrize("height", [0.0, -1.0])
+def test_loads_of_users_are_asked_for_once_a_step(height, taken):
+    """Evaluate a user's load as often in a recorded step as in others, on the floor and far above it."""
+    model = beside_a_load(HalfSpace((0, 0, height), (0, 0, 1)), 0.3)
+    state = model.initial_state()
+    for step in range(20):
+        before = Unrecorded.times_asked
+        state, _ = ImplicitEuler(1e-3).step(model, state)
+        if 0 < step < 12 or step > 15:  # not those in which models are tried and recordings made
+            assert Unrecorded.times_asked == before + 1
+    assert taken and taken[-1] is not None
 
 
 def test_shapes_that_do_not_say_records_are_not_recorded(taken):

@@ -7,6 +7,7 @@ semismooth Newton steps (`integrate.search.semismooth`). Robots that these do no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -100,7 +101,7 @@ class RecordedContactStep:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
-        self._kind, self._static = kind, StaticProblem(kind, problem)
+        self._static = StaticProblem(kind, problem)
         self._static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self._static.pool
         static = self._static.problem
@@ -113,9 +114,14 @@ class RecordedContactStep:
             }
             self._end_recording: Recording[_End] = recorded(self._end, device, pool)
 
-    def taken(self, problem: StepProblem) -> StepOnObstacles | None:
-        """Return a step as rounds take it; None where some robot may have passed through an obstacle."""
-        self._static.give(self._kind.inputs(problem), problem.dt)
+    def taken(self, inputs: Sequence[Tensor], problem: StepProblem) -> StepOnObstacles | None:
+        """Return a step as rounds take it; None where some robot may have passed through an obstacle.
+
+        Parameters
+        ----------
+        inputs : of the step, as of `StepKind.inputs`.
+        """
+        self._static.give(inputs, problem.dt)
         more, lost, closed = self._set_up_recording.replay().flags.tolist()
         while more:
             more, lost, closed = self._rounds[closed].replay().tolist()

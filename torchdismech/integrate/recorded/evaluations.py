@@ -83,7 +83,8 @@ class RecordedEvaluations:
             self._set_up_results = self._set_up_recording.replay()
             self._with_pairs: PairEvaluations | None = None
             self._recordings = self._recorded_functions()
-        self._started: tuple[Sequence[Tensor], float | Tensor] | None = None  # inputs and dt of a step not set up yet
+        self._inputs: Sequence[Tensor] = ()  # of the started step
+        self._to_set_up: float | Tensor | None = None  # dt of a step that is not set up yet
         self._whole_step: RecordedStep | None = None
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
         self._contact_step: RecordedContactStep | None = None
@@ -92,33 +93,40 @@ class RecordedEvaluations:
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
-        self._started = inputs, problem.dt
+        self._inputs, self._to_set_up = inputs, problem.dt
 
     def step_apart(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
-        """Return the states after a step without contact that is searched for, and how it went.
+        """Return the states after the started step without contact that is searched for, and how it went.
 
         None where no recording takes the step to its end.
+
+        Parameters
+        ----------
+        problem : the started step, for all robots or some of them.
         """
         recording = self._recorded_whole_step(problem)
         if recording is None:
             return None
-        recording.start(self._kind.inputs(problem), problem)
+        recording.start(self._inputs_of(problem), problem)
         if (end := recording.finish_by_recordings()) is None:
             return None
         after, info = end  # in memory that the next step overwrites
         return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
     def step_on_obstacles(self, problem: StepProblem) -> StepOnObstacles | None:
-        """Return a step in which no parts touch, and obstacles are constraints; None where no recording takes it."""
+        """Return the started step, for all robots or some, if no parts touch and obstacles are constraints.
+
+        None where no recording takes it.
+        """
         recording = self._recorded_contact_step(problem)
-        return None if recording is None else recording.taken(problem)
+        return None if recording is None else recording.taken(self._inputs_of(problem), problem)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
-        if self._started is not None:
-            self._static.give(*self._started)
+        if self._to_set_up is not None:
+            self._static.give(self._inputs, self._to_set_up)
             self._set_up_recording.replay()
-            self._started = None
+            self._to_set_up = None
         return RecordedEquations(
             self._set_up_results.bare, self._recordings_for, pairs, constraints, self._static.values
         )
@@ -135,6 +143,12 @@ class RecordedEvaluations:
         return self._recordings | self._with_pairs.recordings if all_bound else self._recordings
 
     # ---- inside ------------------------------------------------------------------------------------------------
+
+    def _inputs_of(self, problem: StepProblem) -> Sequence[Tensor]:
+        """Return the inputs of the started step for the robots that `problem` steps; loads are not asked again."""
+        inputs = [*self._inputs]
+        inputs[self._kind.layout.running] = problem.running
+        return inputs
 
     def _recorded_whole_step(self, problem: StepProblem) -> RecordedStep | None:
         """Return the recording of steps without contact that is searched for; None if there cannot be one."""
