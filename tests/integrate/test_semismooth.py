@@ -113,6 +113,22 @@ def test_recorded_steps_beside_self_contact(monkeypatch, taken):
         assert torch.equal(info.contact["active"], other_info.contact["active"])
 
 
+@pytest.mark.parametrize(("height", "gravity"), [(0.02, -9.81), (5e-3, 9.81)], ids=["lands", "takes off"])
+def test_steps_after_inference_mode(height, gravity, monkeypatch):
+    """Land, or take off, in inference mode first, with the same motion as outside of it afterwards."""
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+    model = rods(self_contact=Complementarity(), gravity=gravity)
+    state, count = model.initial_state(), model.body.n_nodes
+    state.q[:, 2 : 3 * count : 3] = height
+    state, _ = course(model, state, ImplicitEuler(8e-3), 1)[-1]
+    with torch.inference_mode():
+        inside = course(model, state, ImplicitEuler(8e-3), 10)
+    outside = course(model, state, ImplicitEuler(8e-3), 10)
+    assert int(outside[-1][1].contact["active"]) == (9 if gravity < 0 else 0)
+    for (there, _), (here, _) in zip(inside, outside, strict=True):
+        assert torch.allclose(there.q, here.q, rtol=0, atol=1e-9)
+
+
 def test_some_robots_are_left_to_python(monkeypatch, taken):
     """See that in steps of 10 ms there are robots that three rounds do not solve, beside others that they do."""
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 3)

@@ -151,8 +151,8 @@ class RecordedEvaluations:
         return inputs
 
     def _recorded_whole_step(self, problem: StepProblem) -> RecordedStep | None:
-        """Return the recording of steps without contact that is searched for; None if there cannot be one."""
-        if self._whole_step is None and not self._whole_step_refused:
+        """Return the recording of steps without contact that is searched for; None if there is none."""
+        if self._whole_step is None and not self._whole_step_refused and not torch.is_inference_mode_enabled():
             try:
                 self._whole_step = RecordedStep(self._kind, problem.replace(recorded=None))
             except Unrecordable:
@@ -160,8 +160,8 @@ class RecordedEvaluations:
         return self._whole_step
 
     def _recorded_contact_step(self, problem: StepProblem) -> RecordedContactStep | None:
-        """Return the recording of steps on obstacles that are constraints; None if there cannot be one."""
-        if self._contact_step is None and not self._contact_step_refused:
+        """Return the recording of steps on obstacles that are constraints; None if there is none."""
+        if self._contact_step is None and not self._contact_step_refused and not torch.is_inference_mode_enabled():
             try:
                 self._contact_step = RecordedContactStep(self._kind, problem.replace(recorded=None))
             except Unrecordable:
