@@ -1,6 +1,6 @@
 """Formulas of routes, each evaluated by one loop (`torchdismech.fused`): for framed edges, points, segments, columns.
 
-A loop is made for the sizes of its tables, so some loops are functions of these.
+A loop is made for the sizes of its tables, so each set of tables has some loops of its own (`SizedLoops`).
 
 By components and batch last: frames are (13, F, B) for F framed edges, see `frames_at`; carried offsets (3, C, B) for C
 *pairs* of a point and a framed edge that carries its offset, points (3, K, B), segments (.., M, B). What is constant
@@ -10,7 +10,7 @@ has 1 in place of B.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,9 +33,7 @@ __all__ = [
     "PULLS",
     "SEGMENTS",
     "SLOPES",
-    "columns_by",
-    "points_by",
-    "segment_blocks_by",
+    "SizedLoops",
 ]
 
 STRAIGHT = 1e-2  # angle [rad] of smoothing: a bend of 0.1 counts less by half a per cent, one of 0.3 by 0.06 per cent
@@ -312,22 +310,26 @@ def _fused(function: Callable, name: str) -> Fused:
     return Fused(function, f"{name} of routes")
 
 
-@cache
-def points_by(nodes: int, pairs: int) -> Fused:
-    """Return the loop of `_points` for this many nodes and pairs of each point, N and E."""
-    return _fused(_points, "points")
+class SizedLoops(NamedTuple):
+    """The loops that are made for the sizes of tables.
 
+    Attributes
+    ----------
+    points : of `_points`.
+    columns, columns_with_rates : of the functions of these names.
+    segment_blocks : of `_segment_blocks`.
+    """
 
-@cache
-def columns_by(slots: int, with_rates: bool) -> Fused:
-    """Return the loop of `_columns` or `_columns_with_rates` for this many slots R."""
-    return _fused(_columns_with_rates if with_rates else _columns, "derivatives")
+    points: Fused
+    columns: Fused
+    columns_with_rates: Fused
+    segment_blocks: Fused
 
-
-@cache
-def segment_blocks_by(width: int) -> Fused:
-    """Return the loop of `_segment_blocks` for segments of this many dofs s."""
-    return _fused(_segment_blocks, "blocks of segments")
+    @classmethod
+    def new(cls) -> SizedLoops:
+        """Return loops of their own for one set of tables."""
+        columns, with_rates = _fused(_columns, "columns"), _fused(_columns_with_rates, "columns with rates")
+        return cls(_fused(_points, "points"), columns, with_rates, _fused(_segment_blocks, "blocks of segments"))
 
 
 FRAMES, CARRIED, BENDS = _fused(_frames, "frames"), _fused(_carried, "offsets"), _fused(_bends, "bends")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from torchdismech.actuation import formulas
 from torchdismech.actuation.route import Carriers
 from torchdismech.actuation.tension import Paths, Segments
 from torchdismech.forces.elements import dofs_of_nodes
-from torchdismech.fused import Fused
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
 
@@ -37,6 +35,7 @@ class RoutePoints(nn.Module):
     edge_dofs : (F, 7) dofs of the F framed edges that carry points: start, end and angle.
     segment_dofs : (U, s) dofs of the segments; segments with the same dofs share a row.
     union : (D,) dofs of all segments.
+    loops : those that are made for the sizes of these tables.
     """
 
     edge_dofs: Tensor
@@ -64,7 +63,7 @@ class RoutePoints(nn.Module):
 
     def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
         super().__init__()
-        self.paths = paths
+        self.paths, self.loops = paths, formulas.SizedLoops.new()
         pairs = [(k, framed) for k, point in enumerate(points) for framed in point.frames]
         point_of, carrying = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         framed, edge_of = np.unique(carrying, return_inverse=True)
@@ -99,7 +98,7 @@ class RoutePoints(nn.Module):
         pair = frames, self._edge, self._axes, offset, self._point
         carried = formulas.CARRIED(len(self._point), *pair)
         fixed = offset, self._is_fixed
-        position = self._points_loop(len(self._is_fixed), q, *self._carriers(carried), *fixed)
+        position = self.loops.points(len(self._is_fixed), q, *self._carriers(carried), *fixed)
         return PointsAt(self, state, position, pair)
 
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
@@ -109,7 +108,7 @@ class RoutePoints(nn.Module):
 
     def velocity(self, velocity: Tensor, rates: Tensor) -> Tensor:
         """Return the velocities (3, K, B) of the points [m/s], for rates (3, C, B) of the carried offsets."""
-        return self._points_loop(len(self._is_fixed), velocity, *self._carriers(rates))
+        return self.loops.points(len(self._is_fixed), velocity, *self._carriers(rates))
 
     def shared_sums(self, blocks: Tensor) -> Tensor:
         """Return the sums (.., U, B) of blocks (.., M, B) of segments that share their dofs."""
@@ -122,10 +121,6 @@ class RoutePoints(nn.Module):
         shape = len(self.paths.starts), len(self.union)
         empty = columns.new_zeros(len(columns), shape[0] * shape[1], columns.shape[-1])
         return empty.index_add(1, self._in_union, columns).unflatten(1, shape)
-
-    @property
-    def _points_loop(self) -> Fused:
-        return formulas.points_by(len(self._nodes), len(self._pairs))
 
     def _carriers(self, carried: Tensor) -> tuple[Tensor, ...]:
         return self._nodes, self._weights, carried, self._pairs, self._shares
@@ -146,9 +141,8 @@ class PointsAt:
     position: Tensor
     pair: tuple[Tensor, ...]
 
-    @cached_property
     def velocity(self) -> Tensor:
-        """The velocities (3, K, B) of the points [m/s]."""
+        """Return the velocities (3, K, B) of the points [m/s]."""
         velocity = self.state.velocity.t().contiguous()
         rates = formulas.MOTION(len(self.route_points._point), velocity, *self._edges_of_pairs(), *self.pair)
         return self.route_points.velocity(velocity, rates)
@@ -181,10 +175,10 @@ class PointsAt:
 
     def columns(self, segments: Segments, by_variables: Tensor) -> Tensor:
         """Return (4, s M, B): the columns, and the derivatives of the segments' lengths by the same dofs."""
-        loop = formulas.columns_by(len(self.route_points._slots), with_rates=False)
-        return loop(len(self.route_points._segment), segments.direction, *self._of_columns(by_variables))
+        tables = self.route_points
+        return tables.loops.columns(len(tables._segment), segments.direction, *self._of_columns(by_variables))
 
-    def columns_with_rates(self, segments: Segments, by_variables: Tensor) -> Tensor:
+    def columns_with_rates(self, segments: Segments, rates: Tensor, by_variables: Tensor) -> Tensor:
         """Return (7, s M, B): those of `columns`, and derivatives of three more numbers by the same dofs.
 
         These are the rate of the segment's length, and the cosines of the angles to the segments before and after,
@@ -193,10 +187,9 @@ class PointsAt:
         tables, velocity = self.route_points, self.state.velocity.t().contiguous()
         bent = formulas.BENT(len(tables._point), velocity, *self._edges_of_pairs(), *self.pair)
         neighbours = segments.paths.neighbours[:, tables._segment]
-        arguments = segments.length, segments.rates(self.velocity), neighbours, _by_component(bent)
+        arguments = segments.length, rates, neighbours, _by_component(bent)
         columns = segments.direction, *self._of_columns(by_variables)
-        loop = formulas.columns_by(len(tables._slots), with_rates=True)
-        return loop(len(tables._segment), *arguments, *columns)
+        return tables.loops.columns_with_rates(len(tables._segment), *arguments, *columns)
 
     def _edges_of_pairs(self) -> tuple[Tensor, ...]:
         tables = self.route_points

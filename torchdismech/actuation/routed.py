@@ -8,7 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torchdismech.actuation import formulas
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
@@ -175,7 +174,7 @@ class RoutedForce(Force):
     def _evaluated(self, state: State) -> _Evaluated:
         at = self._at(state)
         segments = Segments.between(self.paths, at.position)
-        rates = segments.rates(at.velocity) if self.rubs else None
+        rates = segments.rates(at.velocity()) if self.rubs else None
         tension = self.tension_in(segments, rates)
         pulls = segments.on_points(tension)
         return _Evaluated(at, segments, rates, tension, pulls, at.generalised(pulls))
@@ -183,10 +182,12 @@ class RoutedForce(Force):
     def _derivatives(self, found: _Evaluated) -> Derivatives:
         points, segments = self.route_points, found.segments
         by_variables, of_frames = found.at.by_frames(found.pulls)
-        take = found.at.columns_with_rates if self.rubs else found.at.columns
-        columns = take(segments, by_variables)
+        if found.rates is None:
+            columns = found.at.columns(segments, by_variables)
+        else:
+            columns = found.at.columns_with_rates(segments, found.rates, by_variables)
         width = points.segment_dofs.shape[1]
-        of_segments = formulas.segment_blocks_by(width)(
+        of_segments = points.loops.segment_blocks(
             len(self.paths.starts), found.tension, segments.length, columns[:4].unflatten(1, (width, -1))
         )
         blocks: Derivatives = [

@@ -240,7 +240,7 @@ class Tendons(RoutedForce, RubbingForce):
         """Return w (I, B) at the bends."""
         at = self._at(state)
         segments = Segments.between(self.paths, at.position)
-        return segments.speeds(segments.rates(at.velocity))
+        return segments.speeds(segments.rates(at.velocity()))
 
     def _mean(self, gain: Tensor, segments: Segments) -> Tensor:
         """Return the means (T, B) along the paths, weighted by length, of a gain (M, B) of the segments."""
