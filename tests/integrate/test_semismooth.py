@@ -265,17 +265,24 @@ def test_loads_of_users_are_asked_for_once_a_step(height, taken):
     assert taken and taken[-1] is not None
 
 
-def test_shapes_that_do_not_say_records_are_not_recorded(taken):
-    """Read the height of a user's shape in each step."""
-    shape = Ground()
-    model = beside_a_load(shape, 0.3)
+class SaidGround(Ground):
+    """The same, which may be recorded."""
+
+    records = True
+
+
+@pytest.mark.parametrize("kind", [Ground, SaidGround])
+def test_shapes_are_recorded_if_they_say_so(kind, taken):
+    """Read the height of a user's shape in each step, and record the steps with it only if it says `records`."""
+    model = beside_a_load(kind(), 0.3)
     (ground,) = (module for module in model.modules() if isinstance(module, Ground))
     state = model.initial_state()
     for _ in range(16):
         state, _ = ImplicitEuler(4e-3).step(model, state)
+    assert any(step is not None for step in taken) == (kind is SaidGround)
     ground.height = 1e-3
     state, info = ImplicitEuler(4e-3).step(model, state)
-    assert bool(info.converged) and not taken
+    assert bool(info.converged)
     assert float((state.positions[..., 2] - 6e-3).abs().max()) < 1e-7
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from torchdismech.contact import Mesh
+from torchdismech.contact import Mesh, Obstacle
 from torchdismech.forces.base import Force
 from torchdismech.fused import is_own
 from torchdismech.integrate.recorded.declared import PLAIN, declares_records, is_foreign, unseen
@@ -52,9 +52,11 @@ def why_steps_apart_unrecorded(model: Model) -> str | None:
         return why
     if model.device.type != "cpu" and (why := _why_unrecorded_on_a_gpu(model)):
         return why
-    silent = (o.name for o in model.contact.constrained_obstacles if not is_recordable_force(o))
-    if (name := next(silent, None)) is not None:
-        return f"the obstacle {name!r}, which holds users' code that does not say `records`"
+    others = (
+        obstacle.name for obstacle in model.contact.constrained_obstacles if not _is_recordable_obstacle(obstacle)
+    )
+    if (name := next(others, None)) is not None:
+        return f"the obstacle {name!r}, which holds users' code that could change unseen or does not say `records`"
     direct = model.solvers.name == "auto" or issubclass(linear.SOLVERS[model.solvers.name], DirectSolver)
     return None if direct else f"the solver {model.solvers.name}, which reads numbers"
 
@@ -103,6 +105,12 @@ def is_recordable_force(force: Force) -> bool:
     return all(is_own(module) and not _calls_others(module) for module in force.modules())
 
 
+def _is_recordable_obstacle(obstacle: Obstacle) -> bool:
+    """Return whether recordings can hold an obstacle: its shape, law and motion are the library's or say `records`."""
+    own = (module for module in obstacle.modules() if not is_foreign(module))
+    return unseen(modules_below([obstacle])) is None and not any(map(_calls_others, own))
+
+
 def why_code_unrecorded(model: Model) -> str | None:
     """Return which elastic term or varying force cannot be recorded, and why; None if all can.
 
@@ -131,7 +139,7 @@ def evaluated_forces(model: Model, all_forces: bool) -> list[Force]:
     Obstacles that are constraints are among them: these exert no force by themselves, but recorded steps find their
     loads.
     """
-    constraints = filter(is_recordable_force, model.contact.constrained_obstacles)
+    constraints = filter(_is_recordable_obstacle, model.contact.constrained_obstacles)
     return [*model.forces] if all_forces else [*changing_forces(model), *constraints]
 
 
