@@ -52,10 +52,16 @@ def test_energies_are_of_the_constants_of_a_control():
 
 
 def test_what_is_no_loop_of_states_is_refused():
-    """Refuse no states, states of another robot, and a control beside a chain, which would be ignored."""
+    """Refuse what is no list of states of as many robots of the model, and a control beside a chain."""
     model, chain = falling(), RigidChain.cylinder(2, 0.2, 5e-3, 1000.0, 1e6)
-    with pytest.raises(InputError, match="states: expected one or more, got none"):
+    with pytest.raises(InputError, match="states: expected one or more, of as many robots each, got none"):
         trajectory_of(model, [])
+    with pytest.raises(InputError, match="got some of 1 and 3 robots"):
+        trajectory_of(model, [model.initial_state(), model.initial_state(3)])
+    with pytest.raises(InputError, match="states: expected a list of states, also of one alone, got State"):
+        trajectory_of(model, model.initial_state())
+    with pytest.raises(InputError, match=r"states: expected a state, such as model.initial_state\(\), got tuple"):
+        trajectory_of(model, [ImplicitEuler(0.02).step(model, model.initial_state())])
     with pytest.raises(InputError):
         trajectory_of(model, [chain.initial_state()])
     with pytest.raises(InputError, match="control: chains and arms take no constants"):

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
 from torchdismech.model import Model
-from torchdismech.robot.state import Control
+from torchdismech.robot.state import STATES, BatchState, Control
 from torchdismech.runs.stepping import Robots
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
@@ -36,14 +36,19 @@ def trajectory_of(model: Robots, states: Iterable[Any], control: Control | None 
     InputError
         There is no state, a state or the control does not fit the model, or a chain or arm comes with a control.
     """
-    states = [state.detach() for state in states]
-    if not states:
-        raise InputError("trajectory_of: states: expected one or more, got none")
+    refuse_one_alone("trajectory_of: states", states, "states")
+    states = [*states]
+    for state in states:
+        refuse_other_kind("trajectory_of: states", state, BatchState, STATES)
+    batches = {state.batch: None for state in states}
+    if len(batches) != 1:
+        got = f"some of {' and '.join(map(str, batches))} robots" if batches else "none"
+        raise InputError(f"trajectory_of: states: expected one or more, of as many robots each, got {got}")
     if control is not None and not isinstance(model, Model):
         raise InputError("trajectory_of: control: chains and arms take no constants from a control; leave it out")
     recorder = Recorder()
     recorder.start(len(states), model.rod_edges, model.triangles, model.appearance())
-    for step, state in enumerate(states):
+    for step, state in enumerate(state.detach() for state in states):
         frame = Frame.initial(state, model.energies(state, control))
         with model.holding(state, control or Control()) if isinstance(model, Model) else nullcontext():
             recorder.append(dataclasses.replace(frame, step=step, contact=model.contact_report(state)))
