@@ -6,6 +6,7 @@ import torch
 
 from tests.compilation.rods import ROUNDING, graphs, rod, stepped
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, magnetics, straight, trainable, unroll
+from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.elastic import Energy
 
 
@@ -40,8 +41,9 @@ VARYING = {
         magnetics.Magnetic((1e4, 0, 0), lambda time: 0.02 * torch.stack([0 * time, 0 * time, time.cos()], -1))
     ],
     "dipole": lambda: [magnetics.Magnetic((1e4, 0, 0), magnetics.Dipole((0, 1, 3), (0.1, 0.1, 0.1)))],
+    "tendon": lambda: [Tendons([AtNodes(range(3), (0, 0, 0.01))], tension=0.1, friction=0.2)],
 }
-SOME = [name if name == "magnetic" else pytest.param(name, marks=pytest.mark.slow) for name in VARYING]
+SOME = [name if name in ("magnetic", "tendon") else pytest.param(name, marks=pytest.mark.slow) for name in VARYING]
 
 
 @pytest.mark.parametrize("name", SOME)

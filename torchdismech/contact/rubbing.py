@@ -43,7 +43,7 @@ class SmoothedFriction:
         self._force_tables = [] if pairs is None else contacts.force_tables(pairs.listed)
 
     def first_friction(self, state: State) -> list[Tensor]:
-        """Return the friction with which a search begins at a state, (B, P, 9) for each obstacle, then for each table.
+        """Return the friction with which a search begins at a state, (B, P, k) for each force, then for each table.
 
         Tractions are those of the state's velocities.
         """
@@ -74,7 +74,7 @@ class SmoothedFriction:
         Parameters
         ----------
         q, velocity : (B, n) of the next iterate.
-        friction_before : (B, P, 9) at the iterate before, for all obstacles and tables.
+        friction_before : at the iterate before, for all forces and tables.
         """
         tables = zip(self._tables, friction_before[self.force_count :], strict=True)
         return [

@@ -159,7 +159,7 @@ class StepEquations:
 
     @cached_property
     def rubbing(self) -> SmoothedFriction:
-        """The obstacles and pairs of parts with smoothed friction."""
+        """The forces and pairs of parts with smoothed friction."""
         return self.model.contact.rubbing(self.start.pairs)
 
     @property

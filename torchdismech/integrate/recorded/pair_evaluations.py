@@ -47,7 +47,7 @@ class PairEvaluations:
         x: Tensor,
         pool: Any,
     ):
-        self._contacts, self._obstacle_count = bare.model.self_contacts, bare.rubbing.force_count
+        self._contacts, self._force_count = bare.model.self_contacts, bare.rubbing.force_count
         self._bare_residual, self._bare_residual_and_matrix = bare_residual, bare_residual_and_matrix
         self._force, self._fraction = torch.zeros_like(bare.base), x.new_ones(len(x), 1)
         self._less_force = RecordedCall(partial(_less_force, bare), [x, self._force], pool)
@@ -135,12 +135,12 @@ class PairEvaluations:
         motion, fraction = self._motion.replayed(step), self._fraction.fill_(1.0)
         for sums in self._sums.values():
             sums.limit_step(motion, fraction)
-        results = self._bare_after_step.replayed(x, step, fraction, *friction[: self._obstacle_count])
+        results = self._bare_after_step.replayed(x, step, fraction, *friction[: self._force_count])
         there, residual, values, q, velocity, *expected = results
         # copied before another recording is replayed, which may work in the same memory
         there, *expected = (tensor.clone() for tensor in (there, *expected))
         known = {}
-        for table, before in zip(self._rubbing_tables, friction[self._obstacle_count :], strict=True):
+        for table, before in zip(self._rubbing_tables, friction[self._force_count :], strict=True):
             none = torch.zeros_like(before)
             known[table] = self._sums[table].expected_friction(q, velocity, before) if table in self._sums else none
         residual, values = self._with_pairs(equations, residual, values, q, velocity, known)

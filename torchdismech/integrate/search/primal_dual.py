@@ -73,8 +73,8 @@ class _PrimalDual(DividingSearch):
 
     Parameters
     ----------
-    friction : (B, P, 9) at the iterate, of each obstacle and each table of pairs that rub: traction, normal and
-        velocity (see `SmoothedFriction`).
+    friction : (B, P, k) at the iterate, of each force and each table of pairs that rub: tractions, and what they are
+        linearised by (see `SmoothedFriction`).
     limit : (B,) norm of the residual beyond which a row is given up.
     least : (B,) least norm of the iterates before, infinite at the first.
     Others as for `newton`.
@@ -129,7 +129,7 @@ def next_iterates(
     ----------
     max_iterations : () iterations that a row may take.
     rows : x (B, n_free), residual, values (nnz, B), and norm, length, noise, short (see `progress.Progress`), limit,
-        least norm, status and iterations (B,) before it; then the friction (B, P, 9) of all that rubs.
+        least norm, status and iterations (B,) before it; then the friction (B, P, k) of all that rubs.
     """
     x, residual, values, norm, length, noise, short, limit, least, status, iterations, *friction = rows
     active = status == RUNNING
@@ -226,7 +226,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     Parameters
     ----------
     step : (B, n_free), of which a part is taken where the whole would move a pair of the robot's parts too far.
-    friction : (B, P, 9) at x, of all that rubs: traction, normal and velocity; see `SmoothedFriction`.
+    friction : (B, P, k) at x, of all that rubs; see `SmoothedFriction`.
     """
     rubbing = equations.rubbing
     fraction = rubbing.step_fraction(nodal_motion(equations, step))
@@ -244,22 +244,21 @@ def nodal_motion(equations: StepEquations, step: Tensor) -> Tensor:
 
 
 def first_friction(equations: StepEquations, x: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x, and the friction of obstacles as a search begins.
+    """Return q and velocity (B, n) where forces are evaluated for x, and the friction of forces as a search begins.
 
-    The friction is (B, P, 9) for each obstacle that rubs, with the tractions of these velocities
-    (see `SmoothedFriction`).
+    The friction is (B, P, k) for each force that rubs, with the tractions of these velocities (see `SmoothedFriction`).
     """
     state = equations.evaluated_state(equations.full(x))
     return [state.q, state.velocity, *equations.rubbing.of_forces(state)]
 
 
 def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) -> list[Tensor]:
-    """Return q and velocity (B, n) where forces are evaluated for x, and the friction to expect of obstacles there.
+    """Return q and velocity (B, n) where forces are evaluated for x, and the friction to expect of forces there.
 
     Parameters
     ----------
     x : (B, n_free) the iterate.
-    friction : (B, P, 9) of obstacles at the iterate before: traction, normal and velocity; see `SmoothedFriction`.
+    friction : (B, P, k) of forces at the iterate before; see `SmoothedFriction`.
     """
     state = equations.evaluated_state(equations.full(x))
     return [state.q, state.velocity, *equations.rubbing.expected_of_forces(state, friction)]
