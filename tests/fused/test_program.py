@@ -251,3 +251,20 @@ def test_constants_alone_are_no_program():
     """Leave to torch what reads no tensor: nothing says where it would be written."""
     with pytest.raises(Unfusable, match="reads no tensor"):
         program_of(lambda given: ([torch.zeros_like(given[0])], []), [(2, 3)], torch.float64)
+
+
+def weighted_rows(weights, rows, x):
+    """Return the sum of some rows of a matrix, as a list of one value."""
+    return [sum((x[row] * weight for row, weight in zip(rows, weights, strict=True)), 0 * x)]
+
+
+def test_numbers_of_components_do_not_share_programs():
+    """Sum as many components as there are, by one function: a program for fewer would read beside the memory."""
+    total = Fused(
+        lambda parts, rows, x: [sum((x[row] * part for row, part in zip(rows, parts, strict=True)), 0 * x)], ""
+    )
+    x = torch.tensor([[1.0], [10.0], [100.0]], dtype=torch.float64)
+    for count in (1, 3, 2, 3, 0):
+        rows = torch.arange(count).unsqueeze(1).expand(count, 3)
+        found = total(3, torch.ones(count, 3, 1, dtype=torch.float64), rows, x)
+        assert found[0].flatten().tolist() == [float(x[:count].sum())] * 3

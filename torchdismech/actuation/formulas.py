@@ -1,8 +1,6 @@
 """Formulas of routes, each evaluated by one loop (`torchdismech.fused`): for framed edges, points, segments, columns.
 
-A loop is made for the sizes of its tables, so each set of tables has some loops of its own (`SizedLoops`).
-
-By components and batch last: frames are (13, F, B) for F framed edges, see `frames_at`; carried offsets (3, C, B) for C
+By components and batch last: frames are (13, F, B) for F framed edges, see `_frames`; carried offsets (3, C, B) for C
 *pairs* of a point and a framed edge that carries its offset, points (3, K, B), segments (.., M, B). What is constant
 has 1 in place of B.
 """
@@ -10,7 +8,6 @@ has 1 in place of B.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,15 +22,18 @@ __all__ = [
     "BENDS",
     "BENT",
     "CARRIED",
+    "COLUMNS",
+    "COLUMNS_WITH_RATES",
     "EXPECTED_SHARE",
     "FRAMES",
     "FRAME_BLOCKS",
     "MOTION",
     "PAIR_DERIVATIVES",
+    "POINTS",
     "PULLS",
     "SEGMENTS",
+    "SEGMENT_BLOCKS",
     "SLOPES",
-    "SizedLoops",
 ]
 
 STRAIGHT = 1e-2  # angle [rad] of smoothing: a bend of 0.1 counts less by half a per cent, one of 0.3 by 0.06 per cent
@@ -257,7 +257,7 @@ def _columns(direction: Tensor, segment: Tensor, linear: Tensor, slots: Tensor, 
 def _columns_with_rates(
     length: Tensor, rate: Tensor, neighbours: Tensor, bent: Tensor, direction: Tensor, segment: Tensor, *column: Tensor
 ) -> list:
-    """Return what `_columns` does, and the derivatives of three speeds by the same dof.
+    """Return what `_columns` does, and the derivatives of three more numbers by the same dof.
 
     These are the rate of the segment's length, and the cosines of the angles to the segments before and after, where
     these keep their directions.
@@ -310,30 +310,10 @@ def _fused(function: Callable, name: str) -> Fused:
     return Fused(function, f"{name} of routes")
 
 
-class SizedLoops(NamedTuple):
-    """The loops that are made for the sizes of tables.
-
-    Attributes
-    ----------
-    points : of `_points`.
-    columns, columns_with_rates : of the functions of these names.
-    segment_blocks : of `_segment_blocks`.
-    """
-
-    points: Fused
-    columns: Fused
-    columns_with_rates: Fused
-    segment_blocks: Fused
-
-    @classmethod
-    def new(cls) -> SizedLoops:
-        """Return loops of their own for one set of tables."""
-        columns, with_rates = _fused(_columns, "columns"), _fused(_columns_with_rates, "columns with rates")
-        return cls(_fused(_points, "points"), columns, with_rates, _fused(_segment_blocks, "blocks of segments"))
-
-
 FRAMES, CARRIED, BENDS = _fused(_frames, "frames"), _fused(_carried, "offsets"), _fused(_bends, "bends")
 SEGMENTS, PULLS, SLOPES = _fused(_segments, "segments"), _fused(_pulls, "forces"), _fused(_slopes, "torques")
 PAIR_DERIVATIVES, FRAME_BLOCKS = _fused(_pair_derivatives, "derivatives"), _fused(_frame_blocks, "blocks of edges")
 EXPECTED_SHARE = _fused(_expected_share, "expected friction")
+POINTS, SEGMENT_BLOCKS = _fused(_points, "points"), _fused(_segment_blocks, "blocks of segments")
+COLUMNS, COLUMNS_WITH_RATES = _fused(_columns, "columns"), _fused(_columns_with_rates, "columns with rates")
 MOTION, BENT = _fused(_motion, "rates"), _fused(_bent, "derivatives of rates")

@@ -35,7 +35,6 @@ class RoutePoints(nn.Module):
     edge_dofs : (F, 7) dofs of the F framed edges that carry points: start, end and angle.
     segment_dofs : (U, s) dofs of the segments; segments with the same dofs share a row.
     union : (D,) dofs of all segments.
-    loops : those that are made for the sizes of these tables.
     """
 
     edge_dofs: Tensor
@@ -63,7 +62,7 @@ class RoutePoints(nn.Module):
 
     def __init__(self, body: Body, points: Sequence[Carriers], paths: Paths, axes: Tensor):
         super().__init__()
-        self.paths, self.loops = paths, formulas.SizedLoops.new()
+        self.paths = paths
         pairs = [(k, framed) for k, point in enumerate(points) for framed in point.frames]
         point_of, carrying = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         framed, edge_of = np.unique(carrying, return_inverse=True)
@@ -98,7 +97,7 @@ class RoutePoints(nn.Module):
         pair = frames, self._edge, self._axes, offset, self._point
         carried = formulas.CARRIED(len(self._point), *pair)
         fixed = offset, self._is_fixed
-        position = self.loops.points(len(self._is_fixed), q, *self._carriers(carried), *fixed)
+        position = formulas.POINTS(len(self._is_fixed), q, *self._carriers(carried), *fixed)
         return PointsAt(self, state, position, pair)
 
     def at_rest(self, body: Body, offset: Tensor) -> Tensor:
@@ -108,7 +107,7 @@ class RoutePoints(nn.Module):
 
     def velocity(self, velocity: Tensor, rates: Tensor) -> Tensor:
         """Return the velocities (3, K, B) of the points [m/s], for rates (3, C, B) of the carried offsets."""
-        return self.loops.points(len(self._is_fixed), velocity, *self._carriers(rates))
+        return formulas.POINTS(len(self._is_fixed), velocity, *self._carriers(rates))
 
     def shared_sums(self, blocks: Tensor) -> Tensor:
         """Return the sums (.., U, B) of blocks (.., M, B) of segments that share their dofs."""
@@ -176,7 +175,7 @@ class PointsAt:
     def columns(self, segments: Segments, by_variables: Tensor) -> Tensor:
         """Return (4, s M, B): the columns, and the derivatives of the segments' lengths by the same dofs."""
         tables = self.route_points
-        return tables.loops.columns(len(tables._segment), segments.direction, *self._of_columns(by_variables))
+        return formulas.COLUMNS(len(tables._segment), segments.direction, *self._of_columns(by_variables))
 
     def columns_with_rates(self, segments: Segments, rates: Tensor, by_variables: Tensor) -> Tensor:
         """Return (7, s M, B): those of `columns`, and derivatives of three more numbers by the same dofs.
@@ -189,7 +188,7 @@ class PointsAt:
         neighbours = segments.paths.neighbours[:, tables._segment]
         arguments = segments.length, rates, neighbours, _by_component(bent)
         columns = segments.direction, *self._of_columns(by_variables)
-        return tables.loops.columns_with_rates(len(tables._segment), *arguments, *columns)
+        return formulas.COLUMNS_WITH_RATES(len(tables._segment), *arguments, *columns)
 
     def _edges_of_pairs(self) -> tuple[Tensor, ...]:
         tables = self.route_points

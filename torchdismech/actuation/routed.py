@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torchdismech.actuation import formulas
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
@@ -187,7 +188,7 @@ class RoutedForce(Force):
         else:
             columns = found.at.columns_with_rates(segments, found.rates, by_variables)
         width = points.segment_dofs.shape[1]
-        of_segments = points.loops.segment_blocks(
+        of_segments = formulas.SEGMENT_BLOCKS(
             len(self.paths.starts), found.tension, segments.length, columns[:4].unflatten(1, (width, -1))
         )
         blocks: Derivatives = [

@@ -29,12 +29,12 @@ class RubbingForce(Force):
     @property
     def rubs(self) -> bool:
         """Whether it has smoothed friction."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has to define rubs")
 
     def first_friction(self, state: State) -> Tensor:
         """Return the friction (B, P, k) with which a search begins at a state, with the tractions of its velocities."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has to define first_friction(state)")
 
     def expected_friction(self, state: State, before: Tensor) -> Tensor:
         """Return the friction (B, P, k) at the next iterate, with linearised tractions, from that at the one before."""
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has to define expected_friction(state, before)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torchdismech.errors import warn
 from torchdismech.fused.differentiation import is_differentiated, values_of
 from torchdismech.fused.making import program_of
 from torchdismech.fused.program import Program, ProgramCall
+from torchdismech.fused.symbols import Leaf
 from torchdismech.native import Unavailable, library
 from torchdismech.native.gpu import kernels
 from torchdismech.origin import is_of_library
@@ -65,6 +67,8 @@ class Fused:
     def __init__(self, function: Callable[..., Sequence], name: str, compiles: bool = True):
         self.function, self.name, self.compiles = function, name, compiles
         self._programs: dict[tuple, Program | None] = {}
+        # (argument, dimension) of those whose sizes programs depend on, by the kinds of tensors
+        self._taken_apart: dict[tuple, set[tuple[int, int]]] = {}
 
     def __reduce__(self) -> tuple:
         return Fused, (self.function, self.name, self.compiles)
@@ -94,22 +98,32 @@ class Fused:
         if not self.compiles or torch.compiler.is_compiling() or not program_accepts(*tensors):
             return None
         device = tensors[0].device.type
-        key = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])
+        kind = (device, *[(tensor.dim(), tensor.dtype) for tensor in tensors])
+        key = self._with_sizes(kind, tensors)
         if key not in self._programs:
             if any(tensor.dtype not in (tensors[0].dtype, torch.int64) for tensor in tensors):
                 return None  # torch promotes them to a common dtype
             try:
                 shapes = [tuple(tensor.shape) for tensor in tensors]
-                program: Program | None = program_of(
-                    lambda leaves: (self.function(*leaves), []), shapes, tensors[0].dtype, device
-                )
+                program: Program | None = program_of(partial(self._traced, kind), shapes, tensors[0].dtype, device)
                 if program and any(tensors[place].dtype != program.dtype for place in program.value_places):
                     program = None  # integers that are used as values, and not as indices, are for torch, too
             except Unavailable as error:
                 program = None
                 warn_if_broken(self.name, error, device)
+            key = self._with_sizes(kind, tensors)  # by now it is known which sizes count
             self._programs[key] = program
         return self._programs[key]
+
+    def _with_sizes(self, kind: tuple, tensors: Sequence[Tensor]) -> tuple:
+        """Return a kind of tensors with those of their sizes that programs depend on."""
+        return (kind, *[tensors[place].shape[dim] for place, dim in self._taken_apart.get(kind, ())])
+
+    def _traced(self, kind: tuple, leaves: list[Leaf]) -> tuple[Sequence, Sequence]:
+        """Return the values for symbols in place of tensors of a kind, and note which sizes they depend on."""
+        values = self.function(*leaves)
+        self._taken_apart.setdefault(kind, set()).update(leaves[0].record.taken_apart)
+        return values, []
 
 
 def _robots_together(tensor: Tensor) -> Tensor:

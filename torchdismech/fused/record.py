@@ -58,11 +58,13 @@ class Record:
     operations : each refers to earlier values by their numbers.
     inputs : number of the value of each input that is read, in order.
     number_of : the number of the value of each operation.
+    taken_apart : (argument, dimension) of those along which the function takes components, whose sizes it depends on.
     """
 
     operations: list[Operation] = field(default_factory=list)
     inputs: dict[Input, int] = field(default_factory=dict)
     number_of: dict[Operation, int] = field(default_factory=dict)
+    taken_apart: set[tuple[int, int]] = field(default_factory=set)
 
     def copy(self) -> Record:
         """Return a copy that can grow without changing this record."""

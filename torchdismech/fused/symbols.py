@@ -240,6 +240,7 @@ class Leaf(_Recorded):
         of = self.dims[dim]
         if of is None:
             raise Unfusable("parts along a dimension of size 1")
+        self.record.taken_apart.add((self.place, of))
         rest = self.dims[:dim] + self.dims[dim + 1 :]
         return tuple(self._view(rest, ((of, k),)) for k in range(self.whole[of]))
 
