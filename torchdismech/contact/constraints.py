@@ -20,14 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact import constraint_loops as loops
 from torchdismech.contact.obstacles.obstacle import Obstacle
-from torchdismech.contact.pairs.pair_loops import vectors
+from torchdismech.contact.pairs.pair_loops import CONTACTS, contact_of
 from torchdismech.contact.pairs.pairs import Pairs, PairTable
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.response import of_robots
-from torchdismech.geometry.distances import Closest, inverse_gram
 from torchdismech.geometry.frames import first_director, unit
-from torchdismech.geometry.vec3 import Vec3
 from torchdismech.native import taping
 from torchdismech.robot.state import State
 from torchdismech.sparse import Pattern
@@ -106,7 +105,8 @@ class ConstraintSet:
     robot : (S,) number of the robot of each contact.
     nodes : (S, k) its nodes; unused places, whose weight is zero, hold node 0. The number k of places is that of the
         contact with the most nodes: 1 where points at nodes touch obstacles, 4 with pairs.
-    dofs : (S, 3 k) the coordinates of these nodes, as numbers in one robot's q.
+    dofs, dofs_in_batch : (S, 3 k) the coordinates of these nodes, as numbers in one robot's q, and in the q of all
+        robots one after the other.
     friction : (S,) coefficients.
     load : (S, 3) present normal load, and tangential loads along `tangents` [N].
     tolerance : (B,) [m], by how much gaps may be negative, or above zero under load: the least of all contacts.
@@ -142,7 +142,8 @@ class ConstraintSet:
         self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
         self.robot, self.nodes = torch.cat(robots), torch.cat(nodes)
         self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
-        self._dofs_in_batch = (self.robot.unsqueeze(1) * state.q.shape[1] + self.dofs).flatten()
+        self.dofs_in_batch = self.robot.unsqueeze(1) * state.q.shape[1] + self.dofs
+        self._targets = self.dofs_in_batch.t().flatten()
         laws = [contact.law for contact in (*obstacles, *self_contacts) if contact.constrained]
         self.method = str(laws[0].response.method)
         self._entries: tuple[Tensor, Tensor] | None = None
@@ -205,10 +206,7 @@ class ConstraintSet:
             weights = self._in_places(weights)
             parts.append(Contacts(gap, normal, weights, _turning(weights, curvature) if with_stiffness else None))
         for table in self.candidates.tables:
-            nodes = vectors(table.gathered(q))
-            closest = table.closest(nodes)
-            closest = closest.differentiable(nodes) if torch.is_grad_enabled() else closest
-            parts.append(_pair_contacts(closest, nodes, table.reaches, with_stiffness))
+            parts.append(_pair_contacts(table, q, with_stiffness))
         gap, normal, weights = (torch.cat([getattr(p, f) for p in parts]) for f in ("gap", "normal", "weights"))
         turned = torch.cat([p.geometric_stiffness for p in parts]) if with_stiffness else None  # type: ignore[misc]
         return Contacts(gap, normal, weights, turned)
@@ -231,9 +229,8 @@ class ConstraintSet:
 
     def jacobian(self, contacts: Contacts) -> Tensor:
         """Return the Jacobian J (S, 3, 3 k) of gap and slide by the coordinates of each contact's nodes."""
-        normal = contacts.normal.unsqueeze(1) * contacts.weights.unsqueeze(2)  # (S, k, 3)
-        slide = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]  # (S, 2, k, 3)
-        return torch.cat([normal.unsqueeze(1), slide], dim=1).flatten(2)
+        found = loops.JACOBIAN(contacts.normal, contacts.weights, self.tangents, self.sliding_weights)
+        return found.unflatten(0, (3, -1)).permute(2, 0, 1)
 
     def moved_by(self, free: Tensor, contacts: Contacts) -> Tensor:
         """Return the contacts (S,) bool whose gap changes with some free dof; `free` (n,) bool is False for clamps."""
@@ -242,17 +239,15 @@ class ConstraintSet:
 
     def motions_of(self, jacobian: Tensor, vector: Tensor) -> Tensor:
         """Return J v (S, m), for m rows of each contact's Jacobian (S, m, 3 k) and a vector v (B, n)."""
-        return (jacobian @ self.at_nodes(vector).unsqueeze(2)).squeeze(2)
-
-    def at_nodes(self, vector: Tensor) -> Tensor:
-        """Return the numbers (S, 3 k) of a vector (B, n) or (n,) at the dofs of each contact's nodes."""
-        whole = vector.expand(len(self.time), -1)
-        return whole.reshape(-1).index_select(0, self._dofs_in_batch).view(self.dofs.shape)
+        return loops.MOTIONS(jacobian, vector.flatten(), self.dofs_in_batch).t()
 
     def forces_of(self, jacobian: Tensor, load: Tensor, like: Tensor) -> Tensor:
         """Return the forces J^T p (B, n) of loads p (S, m), for m rows of each contact's Jacobian (S, m, 3 k)."""
-        nodal = (load.unsqueeze(1) @ jacobian).squeeze(1)
-        total = like.new_zeros(like.numel()).index_put((self._dofs_in_batch,), nodal.flatten(), accumulate=True)
+        return self.summed(loops.NODAL_FORCES(load, jacobian), like)
+
+    def summed(self, on_nodes: Tensor, like: Tensor) -> Tensor:
+        """Return the sums (B, n) of forces (3 k, S) on the coordinates of each contact's nodes."""
+        total = like.new_zeros(like.numel()).index_put((self._targets,), on_nodes.flatten(), accumulate=True)
         return total.view(like.shape)
 
     def loads_for_force(self, q: Tensor, force: Tensor, on_unknowns: Callable[[Tensor, int], Tensor]) -> Tensor:
@@ -299,34 +294,34 @@ class ConstraintSet:
         """
         stiffness = contacts.geometric_stiffness
         assert stiffness is not None
-        self.add_blocks(values, -self.load[:, 0, None, None] * stiffness, pattern, unknown)
+        self.add_blocks(values, -self.load[:, 0] * stiffness.permute(1, 2, 0), pattern, unknown)
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
-        """Add a block (S, 3 k, 3 k) for each contact's nodes to matrix values (nnz, B), in place."""
+        """Add a block (3 k, 3 k, S) for each contact's nodes to matrix values (nnz, B), in place."""
         if self._entries is None:
             self._entries = self._matrix_entries(pattern, unknown, values.shape[1])
         entry, source = self._entries
         values.view(-1).index_put_((entry,), blocks.flatten().index_select(0, source), accumulate=True)
 
     def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor]:
-        """Return where the entries of blocks (S, 3 k, 3 k) go in the matrix values of a batch.
+        """Return where the entries of blocks (3 k, 3 k, S) go in the matrix values of a batch.
 
         Only entries between unknowns of nodes in use count, in the lower triangle if the pattern is symmetric. For each
         of these: its number in the flattened values (nnz, B), and in the flattened blocks.
         """
         device = self.nodes.device
-        dofs = torch.as_tensor(unknown, device=device)[self.dofs]
+        dofs = torch.as_tensor(unknown, device=device)[self.dofs.t()]  # (3 k, S)
         real = (self.sliding_weights != 0).detach()
         for of_table in self.of_tables:
             real[of_table] = True
-        real = real.repeat_interleave(3, dim=1) & (dofs >= 0)
-        kept = real.unsqueeze(2) & real.unsqueeze(1)
-        rows, cols = dofs.unsqueeze(2).expand(kept.shape), dofs.unsqueeze(1).expand(kept.shape)
+        real = real.repeat_interleave(3, dim=1).t() & (dofs >= 0)
+        kept = real.unsqueeze(1) & real.unsqueeze(0)
+        rows, cols = dofs.unsqueeze(1).expand(kept.shape), dofs.unsqueeze(0).expand(kept.shape)
         if pattern.symmetric:
             kept = kept & (rows >= cols)
         keys = rows[kept] * pattern.n + cols[kept]
         entry = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
-        robot = self.robot[:, None, None].expand(kept.shape)[kept]
+        robot = self.robot.expand(kept.shape)[kept]
         return entry * batch + robot, kept.flatten().nonzero().flatten()
 
     def slide(self, q: Tensor) -> Tensor:
@@ -334,14 +329,18 @@ class ConstraintSet:
 
         They are components along `tangents`.
         """
-        jacobian = self.tangents.unsqueeze(2) * self.sliding_weights[:, None, :, None]
-        way = self.motions_of(jacobian.flatten(2), q - self._start)
-        moves = []
-        for obstacle, rows in zip(self.obstacles, self.of_obstacles, strict=True):
-            moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)
-            moves.append((self.tangents[rows] @ moved[self.robot[rows]].unsqueeze(2)).squeeze(2))
-        pair_count = sum(rows.stop - rows.start for rows in self.of_tables)
-        return way - torch.cat([*moves, way.new_zeros(pair_count, 2)])
+        way = (q - self._start).flatten()
+        return loops.SLIDES(self.tangents, self.sliding_weights, self._surface_motion(), way, self.dofs_in_batch).t()
+
+    def _surface_motion(self) -> Tensor:
+        """Return how the other surfaces move in the step (S, 2) [m], along `tangents`; zero for pairs."""
+        motion = torch.zeros_like(self.tangents[..., 0])
+        for obstacle, part in zip(self.obstacles, self.of_obstacles, strict=True):
+            if obstacle.path is not None:
+                moved = obstacle.displacement(self.time) - obstacle.displacement(self._start_time)
+                along = (self.tangents[part] @ moved[self.robot[part]].unsqueeze(2)).squeeze(2)
+                motion = motion.slice_scatter(along, 0, part.start, part.stop)
+        return motion
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
@@ -350,28 +349,15 @@ def _turning(weights: Tensor, curvature: Tensor) -> Tensor:
     return (both[:, :, None, :, None] * curvature[:, None, :, None, :]).flatten(3).flatten(1, 2)
 
 
-def _pair_contacts(closest: Closest, nodes, reach: Tensor, with_stiffness: bool) -> Contacts:
-    r = torch.stack(closest.difference(nodes).components(), dim=-1)
-    distance = closest.squared_distance(nodes).clamp_min(torch.finfo(r.dtype).tiny).sqrt()
-    normal, weights = r / distance.unsqueeze(1), torch.stack(closest.weights, dim=1)
-    return Contacts(
-        distance - reach, normal, weights, _geometric_stiffness(closest, nodes, r, distance) if with_stiffness else None
-    )
-
-
-def _geometric_stiffness(closest: Closest, nodes, r: Tensor, distance: Tensor) -> Tensor:
-    """Return d(w_i n)/dx_j (S, 12, 12), the Hessian of the distance of closest points; see `geometry.distances`."""
-    weights = torch.stack(closest.weights, dim=1)
-    slides = torch.stack([torch.stack(s, dim=1) for s in closest.slides], dim=1)  # (S, 2, 4)
-    along = torch.stack([torch.stack(v.components(), dim=1) for v in closest.slid(nodes)], dim=1)  # (S, 2, 3)
-    stationary = slides.unsqueeze(3) * r[:, None, None] + weights[:, None, :, None] * along.unsqueeze(2)
-    stationary = stationary.flatten(2)  # (S, 2, 12)
-    e, f = (Vec3(*along[:, k].unbind(1)) for k in range(2))
-    g11, g12, g22 = inverse_gram(e, f, closest.stiffening())
-    gram = torch.stack([g11, g12, g12, g22], dim=1).unflatten(1, (2, 2))
-    n = r / distance.unsqueeze(1)
-    across = torch.eye(3, dtype=r.dtype, device=r.device) - n.unsqueeze(2) * n.unsqueeze(1)
-    return (_turning(weights, across) - stationary.mT @ gram @ stationary) / distance[:, None, None]
+def _pair_contacts(table: PairTable, q: Tensor, with_stiffness: bool) -> Contacts:
+    """Return the contacts of a table's pairs at q (B, n)."""
+    arguments = table.gathered(q), table.reaches, *table.kernel_arguments
+    if torch.is_grad_enabled():
+        found = torch.stack(contact_of(table.kernel, True, with_stiffness, *arguments))
+    else:
+        found = CONTACTS[table.kernel, with_stiffness].of_columns(*arguments)
+    stiffness = found[8:].unflatten(0, (12, 12)).permute(2, 0, 1) if with_stiffness else None
+    return Contacts(found[0], found[1:4].t(), found[4:8].t(), stiffness)
 
 
 def _near_points(obstacle: Obstacle, near: Tensor | None, batch: int) -> tuple[Tensor, Tensor]:

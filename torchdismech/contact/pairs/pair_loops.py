@@ -20,6 +20,7 @@ from torchdismech.geometry.distances import Closest, closest_on_triangle, closes
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
 __all__ = [
+    "CONTACTS",
     "FIRST",
     "FIXED",
     "KNOWN",
@@ -29,6 +30,7 @@ __all__ = [
     "Geometry",
     "Kernel",
     "PairLoops",
+    "contact_of",
     "distances",
     "vectors",
 ]
@@ -374,5 +376,43 @@ def vectors(coordinates: Tensor) -> tuple[Vec3, ...]:
     return tuple(Vec3(*x[k : k + 3]) for k in range(0, len(x), 3))
 
 
+def contact_of(
+    kernel: Kernel, follow: bool, with_stiffness: bool, x: Tensor, reach: Tensor, *kernel_arguments: Tensor
+) -> list:
+    """Return gap, normal (3) and weights (4) of pairs with four nodes, at coordinates (12, C).
+
+    With `follow` autograd can differentiate how the closest points move. With stiffness (12 x 12) the derivatives of
+    w_i n by the nodes' coordinates come last, the Hessian of the distance, row by row.
+    """
+    at = Geometry.of(_geometry(kernel, follow, x, x, reach, *kernel_arguments))
+    rows = [at.gap, *at.normal.components(), *at.weights]
+    return [*rows, *_hessian_of_distance(at)] if with_stiffness else rows
+
+
+def _hessian_of_distance(at: Geometry) -> list:
+    """Return the second derivatives (12 x 12) of the distance by the nodes' coordinates; see `geometry.distances`."""
+    g11, g12, g22 = inverse_gram(*at.along, at.stiffening)
+    n, r = at.normal.components(), at.normal.times(at.distance)
+    across = [[(1.0 if i == j else 0.0) - n[i] * n[j] for j in range(3)] for i in range(3)]
+    first, second = (
+        _sums(_on_nodes(slide, r), _on_nodes(at.weights, way)) for slide, way in zip(at.slides, at.along, strict=True)
+    )
+    size, inverse = range(len(first)), 1 / at.distance
+
+    def entry(i: int, j: int) -> Tensor:
+        turned = at.weights[i // 3] * at.weights[j // 3] * across[i % 3][j % 3]
+        along_first, along_second = g11 * first[j] + g12 * second[j], g12 * first[j] + g22 * second[j]
+        return (turned - first[i] * along_first - second[i] * along_second) * inverse
+
+    upper = {(i, j): entry(i, j) for i in size for j in size if i <= j}
+    return [upper[min(i, j), max(i, j)] for i in size for j in size]
+
+
 STRAIGHT = (closest_segments, closest_on_triangle)  # the kernels of pairs with four nodes
 _DISTANCES = {kernel: Fused(partial(_distance, kernel), "distances of pairs") for kernel in STRAIGHT}
+# by kernel, and whether with stiffness
+CONTACTS = {
+    (kernel, with_stiffness): Fused(partial(contact_of, kernel, False, with_stiffness), "contacts of pairs")
+    for kernel in STRAIGHT
+    for with_stiffness in (False, True)
+}

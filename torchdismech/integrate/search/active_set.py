@@ -137,14 +137,14 @@ class _ActiveSet(ClosedContacts):
         for _ in range(NEWTON_ROUNDS):
             if not bool(rows.any()):
                 break
-            step, load, fixed, ok = self.solution(closed, load, slide, rows)
-            after = self.after(step)
+            step, load, after, sticks, ok = self.solution(closed, load, slide, rows)
             slide = after[:, 1:]
             pulls = closed & (load[:, 0] < 0)
             closes = ~closed & self.moves & (after[:, 0] < -slack)
+            fixed = torch.stack([closed, sticks, sticks], dim=1)
             off_zero = torch.where(fixed, after, 0.0).abs().amax(1) > slack
             wrong = off_zero | ~torch.isfinite(load).all(1) | (self.partly & (after[:, 0] < -slack))
-            load_by_law = self.load_by_law(load, slide, fixed)
+            load_by_law = self.load_by_law(load, slide, sticks)
             off_law = (
                 torch.linalg.vector_norm(load - load_by_law, dim=1) > SETTLED * self.constraints.friction * load[:, 0]
             )
@@ -156,7 +156,7 @@ class _ActiveSet(ClosedContacts):
             solved, inexact = solved | solved_now, solved_now & ~exact
             further = further + inexact
             rows = rows & ok & (changes | (inexact & (further < FURTHER_ROUNDS)))
-            slid = closed & ~fixed[:, 1]
+            slid = closed & ~sticks
             closed = (closed & ~pulls) | (closes & rows[robot])
             load = torch.where(closed.unsqueeze(1), self.with_full_friction(load, slid), 0.0)
         return ActiveSetStep(solved, steps, loads)

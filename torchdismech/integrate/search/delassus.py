@@ -13,7 +13,8 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet, slots_of
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
+from torchdismech.integrate.search.contact_formulas import OFF_CONE
+from torchdismech.integrate.search.linear_contacts import LinearContacts
 from torchdismech.solve.complementarity import LCP_METHODS, solve_contact, solve_lcp
 from torchdismech.solve.linear import Factor
 
@@ -223,4 +224,4 @@ class Delassus(LinearContacts):
         length = torch.linalg.vector_norm(wanted, dim=1)
         back = wanted * (mu * load[:, 0] / length.clamp_min(tiny)).clamp(max=1).unsqueeze(1)
         off = torch.linalg.vector_norm(tangential - back, dim=1) * compliance
-        return torch.where(stays, torch.where(mu > 0, off_cone(load, slide, mu), 0.0), off)
+        return torch.where(stays, torch.where(mu > 0, OFF_CONE(load, slide, mu)[0], 0.0), off)

@@ -21,7 +21,8 @@ from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.closed_contacts import ClosedContacts
-from torchdismech.integrate.search.linear_contacts import LinearContacts, off_cone
+from torchdismech.integrate.search.contact_formulas import VIOLATION
+from torchdismech.integrate.search.linear_contacts import LinearContacts
 from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root
 
 __all__ = ["ContactProgress", "contact_begun", "contact_round", "semismooth_newton", "some_closed"]
@@ -131,15 +132,15 @@ def contact_round(
     linear = LinearContacts(equations, constraints, Contacts(progress.gap, progress.normal, progress.weights, None))
     closing = ClosedContacts(equations, Iterate(*progress[:4]), linear)
     active = progress.closed & closing.moves
-    step, load, fixed, ok = (
+    step, load, after, sticks, ok = (
         closing.solution(active, progress.guess, progress.slide, rows, friction_follows=True)
         if closed
         else closing.solution_without(rows)
     )
-    slide = closing.after(step)[:, 1:]
+    slide = after[:, 1:]
     pulls = active & (load[:, 0] < 0)
     load = torch.where(pulls.unsqueeze(1), 0.0, load)
-    constraints.load = torch.where(running.unsqueeze(1), closing.load_by_law(load, slide, fixed), progress.load)
+    constraints.load = torch.where(running.unsqueeze(1), closing.load_by_law(load, slide, sticks), progress.load)
     x = torch.where(rows[:, None], equations.advanced(progress.x, step), progress.x)
     residual, values, contacts = equations.constrained(x)
     norm = options.norm(residual)
@@ -152,7 +153,7 @@ def contact_round(
     status = torch.where(~(norm < torch.inf), int(Status.NOT_FINITE), status)
     status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
     closes = ~active & (contacts.gap < -EXACT * constraints.tolerance[robot])
-    slid, active = active & ~fixed[:, 1], (active & ~pulls) | closes
+    slid, active = active & ~sticks, (active & ~pulls) | closes
     return ContactProgress(
         x,
         residual,
@@ -176,9 +177,5 @@ def _violation(constraints: ConstraintSet, gap: Tensor, slide: Tensor, closing: 
     Contacts under load may neither be apart nor, unless all friction acts against it, slide. Contacts that no unknown
     moves do not count.
     """
-    load, bears = constraints.load, constraints.load[:, 0] > 0
-    worst = torch.where(bears, gap.abs(), (-gap).clamp_min(0))
-    off = off_cone(load, slide, constraints.friction)
-    worst = torch.where(bears & closing.rubs, torch.maximum(worst, off), worst)
-    worst = torch.where(torch.isnan(worst), torch.inf, worst)
-    return constraints.largest(torch.where(closing.moves | closing.partly, worst, 0.0))
+    counts = closing.moves | closing.partly
+    return constraints.largest(VIOLATION(gap, constraints.load, slide, constraints.friction, counts)[0])
