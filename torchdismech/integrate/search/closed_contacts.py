@@ -99,7 +99,6 @@ class ClosedContacts:
     moves : (S,) contacts that the unknowns can move in every direction in which they may bear a load. Directions along
         the surface in which clamps hold them, as in a planar robot, need no load where these do not slide.
     partly : (S,) contacts that they can move in some of these directions only, as clamps hold the others.
-    rubs : (S,) contacts with friction.
     unloaded : (B, n_free) the residual without loads.
     weight : (n_free,) of the residual's norm.
     stiffness : (S,) [N/m] that keeps gaps and slides at zero, s in the formulas above.
@@ -112,7 +111,6 @@ class ClosedContacts:
         self.constraints, self.jacobian, self.solver = constraints, jacobian, equations.solver()
         slide = constraints.slide(equations.full(at.x))
         self.offset = torch.cat([linear.contacts.gap.unsqueeze(1), slide], dim=1)
-        self.rubs = constraints.friction > 0
         mass = equations.gains.mass * model.mechanics.inertia.mass.expand(equations.base.shape)
         mass = model.unknowns.with_held(mass, 0.0)  # what clamps hold does not slide, however heavy it is
         free = model.free.to(mass.dtype).expand(mass.shape)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import ConstraintSet, Contacts
+from torchdismech.contact.constraints import Contacts
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.closed_contacts import ClosedContacts
@@ -143,16 +143,11 @@ def contact_round(
     constraints.load = torch.where(running.unsqueeze(1), closing.load_by_law(load, slide, sticks), progress.load)
     x = torch.where(rows[:, None], equations.advanced(progress.x, step), progress.x)
     residual, values, contacts = equations.constrained(x)
-    norm = options.norm(residual)
-    violation = _violation(constraints, contacts.gap, constraints.slide(equations.full(x)), closing)
-    stuck = constraints.sum((closing.partly & (contacts.gap < constraints.tolerance[robot])).to(x.dtype)) > 0
-    solved = (norm <= options.tolerance) & (violation <= constraints.tolerance)
-    iterations = progress.iterations + rows
-    status = torch.where(iterations >= options.max_iterations, int(Status.MAX_ITERATIONS), RUNNING)
-    status = torch.where(solved, int(Status.CONVERGED), status)
-    status = torch.where(~(norm < torch.inf), int(Status.NOT_FINITE), status)
+    norm, iterations, tolerance = options.norm(residual), progress.iterations + rows, constraints.tolerance[robot]
+    status = _status(options, norm, iterations, _laws_hold(closing, contacts.gap, constraints.slide(equations.full(x))))
+    stuck = constraints.any(closing.partly & (contacts.gap < tolerance))
     status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
-    closes = ~active & (contacts.gap < -EXACT * constraints.tolerance[robot])
+    closes = ~active & (contacts.gap < -EXACT * tolerance)
     slid, active = active & ~sticks, (active & ~pulls) | closes
     return ContactProgress(
         x,
@@ -171,11 +166,18 @@ def contact_round(
     )
 
 
-def _violation(constraints: ConstraintSet, gap: Tensor, slide: Tensor, closing: ClosedContacts) -> Tensor:
-    """Return by how much (B,) [m] the worst contact of each robot breaks a law, with gaps (S,) and slides (S, 2).
+def _laws_hold(closing: ClosedContacts, gap: Tensor, slide: Tensor) -> Tensor:
+    """Return the robots (B,) whose contacts obey their laws within the tolerance, with gaps (S,) and slides (S, 2).
 
-    Contacts under load may neither be apart nor, unless all friction acts against it, slide. Contacts that no unknown
-    moves do not count.
+    Contacts that no unknown moves do not count.
     """
-    counts = closing.moves | closing.partly
-    return constraints.largest(VIOLATION(gap, constraints.load, slide, constraints.friction, counts)[0])
+    constraints, counts = closing.constraints, closing.moves | closing.partly
+    violation = VIOLATION(gap, constraints.load, slide, constraints.friction, counts)[0]
+    return constraints.largest(violation) <= constraints.tolerance
+
+
+def _status(options: NewtonOptions, norm: Tensor, iterations: Tensor, laws_hold: Tensor) -> Tensor:
+    """Return the status (B,) of rows with these norms of the residual after so many rounds."""
+    status = torch.where(iterations >= options.max_iterations, int(Status.MAX_ITERATIONS), RUNNING)
+    status = torch.where((norm <= options.tolerance) & laws_hold, int(Status.CONVERGED), status)
+    return torch.where(norm < torch.inf, status, int(Status.NOT_FINITE))
