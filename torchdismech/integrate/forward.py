@@ -124,8 +124,11 @@ class _ChunkSolver:
             self._takes_following = self._takes_following and kind.all_forces
             self._finish(recording, kind, chunk, self._controls())
             return
-        self._takes_following = False  # every chunk takes one step only, so that all end at the same time
-        after, info, candidates = _solved_in_python(problem.replace(recorded=recording))
+        # of several chunks each takes one step only, so that all end at the same time
+        follows = self._takes_following and chunk.whole and self._store is None and kind is not None and kind.all_forces
+        self._takes_following = False
+        controls = [problem.control, *problem.following] if follows else [problem.control]
+        after, info, candidates = _solved_in_python(problem.replace(recorded=recording), controls)
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
         self._keep(after, info, SolvedChunk(chunk, None, candidates))
@@ -205,11 +208,17 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     )
 
 
-def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
+def _solved_in_python(
+    problem: StepProblem, controls: Sequence[Control]
+) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
 
     Steps on obstacles that are constraints are taken by a recording, if there is one, and robots that it does not solve
     by Python.
+
+    Parameters
+    ----------
+    controls : of the step, and of those after it that may be taken, too; then the report is a `SeveralSteps`.
     """
     if problem.recorded is None or len(problem.model.contact.self_contacts):
         return _solved_without_recording(problem)
@@ -217,6 +226,8 @@ def _solved_in_python(problem: StepProblem) -> tuple[State, StepInfo, ContactCan
     if taken is None:
         return _solved_without_recording(problem)
     if taken.unsolved is None:
+        if len(controls) > 1:
+            return *problem.recorded.following_on_obstacles(controls), None
         return taken.after, taken.info, taken.loads
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)

@@ -396,7 +396,8 @@ class Integrator(SteppingMethod):
         """Return the states after `count` steps, to the bit the same as after as many calls of `step`.
 
         Nothing but the library runs between two of these steps, so where they are recorded as a whole and no gradients
-        are taken the model is checked once for all of them: one robot takes half the time, a batch nine tenths.
+        are taken the model is checked once for all of them: one robot takes a fourth to half the time, a batch nine
+        tenths.
 
         Parameters
         ----------

@@ -90,10 +90,12 @@ bool holds(const Zeros& zeros) {
 // The parts of a step, as `StepLoop` in step_loop.py lays them out: instructions before it, its set-up, its rounds
 // (none if `round` is empty), its end, instructions after it, and copies of its state to where the next step begins. A
 // round writes the flags `RoundFlags` of integrate/recorded/rounds.py. `accept_or_shorten`, which follows a round in
-// which the step of some row was no good one, writes `ShorteningFlags`; it may be empty.
+// which the step of some row was no good one, writes `ShorteningFlags`; it may be empty. Steps on obstacles that are
+// constraints have `contact_flags`, which is null for others: there `last_round` is a round with closed contacts, and
+// `round` one without.
 struct Steps {
   Calls before, set_up, round, last_round, accept_or_shorten, end, after, hand_on;
-  const bool *flags, *last_flags, *shortening_flags;
+  const bool *flags, *last_flags, *shortening_flags, *contact_flags;
   int64_t checks;
   const Zeros* checked;
   int64_t varying;
@@ -125,12 +127,23 @@ StopReason searched(const Steps& steps, End* end) {
   return lost ? LOST_ROWS : ALL_TAKEN;
 }
 
+// Take rounds on obstacles until no row has to be moved any more. The flags, which the set-up and each round write, are
+// those of integrate/recorded/contact_step.py: whether some row goes on, whether some row is lost, and whether some
+// contact is closed.
+StopReason searched_on_obstacles(const Steps& steps, End* end) {
+  const bool* flags = steps.contact_flags;
+  while (flags[0])
+    if (!all_made(flags[2] ? steps.last_round : steps.round, end)) return UNEXPECTED;
+  return flags[1] ? LOST_ROWS : ALL_TAKEN;
+}
+
 // Take a step; of a step that is not successful no state is stored or handed on.
 StopReason taken(const Steps& steps, int64_t number, End* end) {
   for (int64_t k = 0; k < steps.varying; ++k) *steps.varied[k].place = steps.varied[k].values[number];
   if (!all_made(steps.before, end) || !all_made(steps.set_up, end)) return UNEXPECTED;
   if (steps.round.count)
-    if (const StopReason why = searched(steps, end)) return why;
+    if (const StopReason why = steps.contact_flags ? searched_on_obstacles(steps, end) : searched(steps, end))
+      return why;
   if (!all_made(steps.end, end)) return UNEXPECTED;
   for (int64_t k = 0; k < steps.checks; ++k)
     if (!holds(steps.checked[k])) return CHECK;

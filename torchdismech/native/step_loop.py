@@ -118,6 +118,8 @@ class StepCalls:
     accept_or_shorten : calls after a `round` in which the step of some row was no good one; may be empty.
     hand_on : calls that copy the state after the step to where the next step begins.
     flags : tensors of flags that `round`, `last_round` and `accept_or_shorten` write, see `integrate.recorded.rounds`.
+    contact_flags : of steps on obstacles that are constraints, the flags that `set_up` and both rounds write, see
+        `integrate.recorded.contact_step`; there `round` is one without closed contacts, and `last_round` one with them.
     """
 
     set_up: CallTable
@@ -127,6 +129,7 @@ class StepCalls:
     end: CallTable = NO_CALLS
     hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
+    contact_flags: Tensor | None = None
 
 
 class StepLoop:
@@ -156,6 +159,7 @@ class StepLoop:
         # the fields of `Steps` in calls.cpp, in order
         fields = [number for own in tables for number in (len(own.calls), own.address)]
         fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0, 0]
+        fields.append(0 if calls.contact_flags is None else calls.contact_flags.data_ptr())
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -22,6 +22,7 @@ from torchdismech.integrate.candidates import PointLoads, constraints_of_points
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.series import SeriesOnObstacles
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Search
@@ -41,14 +42,12 @@ class _SetUp(NamedTuple):
     ----------
     equations, scale, options : the equations, their force scale (B,) [N], and the options of the search.
     progress : how far the search is; rounds write to it.
-    flags : (3,) at the first iterate, as of a round.
     """
 
     equations: StepEquations
     scale: Tensor
     options: NewtonOptions
     progress: ContactProgress
-    flags: Tensor
 
 
 class _End(NamedTuple):
@@ -93,7 +92,11 @@ class RecordedContactStep:
 
     Attributes
     ----------
+    static : the buffers, and the step on them.
     constraints : the contacts of all points with these obstacles.
+    set_up, rounds, end : the recordings; rounds are those without closed contacts (False) and with them (True).
+    flags : (3,) which the set-up and each round write, see `_flags_of`.
+    result : the states after a step and how it went, in memory that each replay overwrites; None before the first.
 
     Raises
     ------
@@ -101,18 +104,25 @@ class RecordedContactStep:
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
-        self._static = StaticProblem(kind, problem)
-        self._static.give(kind.inputs(problem), problem.dt)
-        device, pool = problem.model.device, self._static.pool
-        static = self._static.problem
-        with self._static.in_model():
+        self.static = StaticProblem(kind, problem)
+        self.static.give(kind.inputs(problem), problem.dt)
+        device, pool = problem.model.device, self.static.pool
+        static = self.static.problem
+        with self.static.in_model():
             self.constraints = constraints_of_points(problem.model.contact, static.state, static.end)
-            self._set_up_recording: Recording[_SetUp] = recorded(self._set_up, device, pool)
-            self._results = self._set_up_recording.replay()
-            self._rounds: dict[bool, Recording[Tensor]] = {
+            self.flags = torch.zeros(3, dtype=torch.bool, device=device)
+            self.set_up: Recording[_SetUp] = recorded(self._set_up, device, pool)
+            self._results = self.set_up.replay()
+            self.rounds: dict[bool, Recording[None]] = {
                 closed: recorded(partial(self._round, closed), device, pool) for closed in (False, True)
             }
-            self._end_recording: Recording[_End] = recorded(self._end, device, pool)
+            self.end: Recording[_End] = recorded(self._end, device, pool)
+        self.result: tuple[State, StepInfo] | None = None
+
+    @cached_property
+    def series(self) -> SeriesOnObstacles:
+        """What takes many steps in a row, each from the state that the one before it led to."""
+        return SeriesOnObstacles(self)
 
     def taken(self, inputs: Sequence[Tensor], problem: StepProblem) -> StepOnObstacles | None:
         """Return a step as rounds take it; None where some robot may have passed through an obstacle.
@@ -121,32 +131,45 @@ class RecordedContactStep:
         ----------
         inputs : of the step, as of `StepKind.inputs`.
         """
-        self._static.give(inputs, problem.dt)
-        more, lost, closed = self._set_up_recording.replay().flags.tolist()
-        while more:
-            more, lost, closed = self._rounds[closed].replay().tolist()
-        results, progress = self._results, self._results.progress
-        unsolved = progress.status != int(Status.CONVERGED) if lost else None
-        end = self._end_recording.replay()
-        if bool(end.suspect):
+        self.static.give(inputs, problem.dt)
+        unsolved = self.replayed()
+        if self.suspects():
             return None
-        root = Root(progress.x, progress.status, progress.iterations, progress.norm, results.options.tolerance)
-        info = StepInfo.of(root, progress.status, results.scale, end.contact)
-        load = torch.cat([progress.load[part].view(len(root.x), -1, 3) for part in self.constraints.of_obstacles], 1)
+        assert self.result is not None
+        (after, info), robots = self.result, problem.state.batch
+        load = [self._results.progress.load[part].view(robots, -1, 3) for part in self.constraints.of_obstacles]
         return StepOnObstacles(
-            end.after.with_fields(map(torch.clone, end.after.fields())),
+            after.with_fields(map(torch.clone, after.fields())),
             info.with_tensors(map(torch.clone, info.tensors())),
-            PointLoads(problem.model.contact, problem.end, load),
+            PointLoads(problem.model.contact, problem.end, torch.cat(load, 1)),
             unsolved,
         )
+
+    def replayed(self) -> Tensor | None:
+        """Replay a step on the static buffers; return the robots (B,) that rounds have not solved, None for none."""
+        self.set_up.replay()
+        more, lost, closed = self.flags.tolist()
+        while more:
+            self.rounds[closed].replay()
+            more, lost, closed = self.flags.tolist()
+        end = self.end.replay()
+        results, progress = self._results, self._results.progress
+        if self.result is None:  # made once: its tensors are those that each step overwrites
+            root = Root(progress.x, progress.status, progress.iterations, progress.norm, results.options.tolerance)
+            self.result = end.after, StepInfo.of(root, progress.status, results.scale, end.contact)
+        return progress.status != int(Status.CONVERGED) if lost else None
+
+    def suspects(self) -> bool:
+        """Return whether some robot may have passed through an obstacle in the step that was replayed last."""
+        return bool(self.end.outputs.suspect)
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
     def _set_up(self) -> _SetUp:
-        problem, constraints = self._static.problem, self.constraints
+        problem, constraints = self.static.problem, self.constraints
         constraints.begin(problem.state, problem.end)
         constraints.load = torch.zeros_like(constraints.load)
-        equations = self._static.prepared_equations(constraints)
+        equations = self.static.prepared_equations(constraints)
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         if first.search is not Search.SEMISMOOTH:
             raise Unrecordable("the first attempt of these steps is not by semismooth Newton steps")
@@ -156,18 +179,19 @@ class RecordedContactStep:
         lost = problem.running & (~problem.state.finite() | problem.model.contact.undefined(problem.state))
         progress = progress._replace(status=torch.where(lost, int(Status.NOT_FINITE), progress.status))
         progress = ContactProgress(*(tensor.clone() for tensor in progress))
-        return _SetUp(equations, scale, options, progress, _flags_of(equations, progress))
+        self.flags.copy_(_flags_of(equations, progress))
+        return _SetUp(equations, scale, options, progress)
 
-    def _round(self, closed: bool) -> Tensor:
-        """Take a round, with contacts or without any; return the flags (3,)."""
+    def _round(self, closed: bool) -> None:
+        """Take a round, with contacts or without any, and write the flags."""
         results = self._results
         after = contact_round(results.equations, results.progress, results.options, closed)
         for new, static in zip(after, results.progress, strict=True):
             static.copy_(new)
-        return _flags_of(results.equations, results.progress)
+        self.flags.copy_(_flags_of(results.equations, results.progress))
 
     def _end(self) -> _End:
-        problem, equations, progress = self._static.problem, self._results.equations, self._results.progress
+        problem, equations, progress = self.static.problem, self._results.equations, self._results.progress
         self.constraints.load = progress.load
         q, accepted = equations.full(progress.x), problem.running & (progress.status == int(Status.CONVERGED))
         after = equations.accepted_state(q, accepted)

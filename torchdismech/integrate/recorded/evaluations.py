@@ -22,7 +22,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.contact_step import RecordedContactStep, StepOnObstacles
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
@@ -41,7 +41,7 @@ from torchdismech.integrate.search.primal_dual import (
 )
 from torchdismech.integrate.step import obstacles_reported
 from torchdismech.native.graphs import Unrecordable, recorded
-from torchdismech.robot.state import State
+from torchdismech.robot.state import Control, State
 
 __all__ = ["RecordedEvaluations"]
 
@@ -120,6 +120,19 @@ class RecordedEvaluations:
         """
         recording = self._recorded_contact_step(problem)
         return None if recording is None else recording.taken(self._inputs_of(problem), problem)
+
+    def following_on_obstacles(self, controls: Sequence[Control]) -> tuple[State, SeveralSteps]:
+        """Take steps after one that `step_on_obstacles` has solved for all robots; return where they led, and how.
+
+        They may be fewer than asked for, see `SeriesOnObstacles`.
+
+        Parameters
+        ----------
+        controls : of the solved step, and of those after it.
+        """
+        assert self._contact_step is not None
+        with self._contact_step.static.in_model():
+            return self._contact_step.series.take_remaining(controls)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
+from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.rounds import Next, RoundsOutcome
-from torchdismech.integrate.recorded.static_problem import outside_inference_mode, recorded_mid_step
+from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode, recorded_mid_step
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
@@ -28,14 +29,70 @@ from torchdismech.robot.state import Control, State
 
 if TYPE_CHECKING:
     from torchdismech.integrate.gradients.course_states import ChunkStates
+    from torchdismech.integrate.recorded.contact_step import RecordedContactStep
     from torchdismech.integrate.recorded.step import RecordedStep
 
-__all__ = ["RecordedSeries"]
+__all__ = ["RecordedSeries", "SeriesOnObstacles"]
 
 WORTH_A_LOOP = 4  # steps from which on making a compiled loop takes less time than Python between the steps
 
 
-class RecordedSeries:
+class _Series:
+    """What leads from one step to the next: a recording that writes the state after a step to where the next begins.
+
+    Parameters
+    ----------
+    problem : the steps, on static buffers.
+    """
+
+    def __init__(self, problem: StepProblem):
+        self._problem = problem
+        self._totals: SeveralSteps | None = None  # how the steps before the present one went
+
+    @property
+    def _result(self) -> tuple[State, StepInfo] | None:
+        """State and report in the memory to which the recorded end of a step writes; None before the first."""
+        raise NotImplementedError
+
+    def _hand_on(self, after: State, info: StepInfo) -> None:
+        """Write the state after a step to where the next one begins, and add the step's report to the totals."""
+        if self._result is not None and info is self._result[1]:  # the recorded end has finished the step
+            self._hand_on_recording.replay()
+        else:
+            self._write_next(after, info)
+
+    @cached_property
+    def _hand_on_recording(self) -> Recording[None]:
+        """The recording of `_write_next`, for steps that the recorded end has finished."""
+        assert self._result is not None
+        write = partial(self._write_next, *self._result)
+        return recorded_mid_step(write, self._next_inputs_and_totals(), self._problem.running.device, None)
+
+    def _write_next(self, after: State, info: StepInfo) -> None:
+        """Write state and running robots to the buffers of the next step, and add a report to the totals."""
+        assert self._totals is not None
+        problem = self._problem
+        totals = self._totals.followed_by(info, problem.running)
+        values = (*after.fields(), problem.running & info.converged, *totals.tensors())
+        for buffer, tensor in zip(self._next_inputs_and_totals(), values, strict=True):
+            buffer.copy_(tensor)
+
+    def _next_inputs_and_totals(self) -> list[Tensor]:
+        """Return the static tensors that `_write_next` writes: a step's state and running robots, and the totals."""
+        assert self._totals is not None
+        return [*self._problem.state.fields(), self._problem.running, *self._totals.tensors()]
+
+    def _empty_totals(self, like: StepInfo) -> SeveralSteps:
+        """Return the totals, set to zero; they have a tensor for each that a report like this one holds."""
+        if self._totals is None:
+            none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
+            with outside_inference_mode():
+                self._totals = none.with_tensors(map(torch.clone, none.tensors()))
+        torch._foreach_zero_(self._totals.tensors())
+        return self._totals
+
+
+class RecordedSeries(_Series):
     """Steps of one kind, one after the other.
 
     Parameters
@@ -44,8 +101,12 @@ class RecordedSeries:
     """
 
     def __init__(self, step: RecordedStep):
-        self._step, self._problem = step, step.static.problem
-        self._totals: SeveralSteps | None = None  # how the steps before the present one went
+        super().__init__(step.static.problem)
+        self._step = step
+
+    @property
+    def _result(self) -> tuple[State, StepInfo] | None:
+        return self._step.result
 
     def take_remaining(
         self, after: State, info: StepInfo, controls: Sequence[Control], keeper: ChunkStates | None = None
@@ -107,14 +168,11 @@ class RecordedSeries:
         calls = StepCalls(set_up, with_matrix, without, accept_or_shorten, end, hand_on, flags)
         end_results = step.end_recording.outputs
         checks = [end_results.status] if end_results.suspect is None else [end_results.suspect, end_results.status]
-        before, kept = PerStepInstructions(), PerStepInstructions()
+        kept = PerStepInstructions()
         try:
-            if any(control is not controls[0] for control in controls):
-                for buffer, values in zip(step.static.control_tensors(), _by_field(controls), strict=True):
-                    before.add("copy", buffer, PerStep.of(values))
             for overwritten, storage in () if keeper is None else keeper.destinations(*step.result):
                 kept.add("copy", PerStep.along(storage), overwritten)
-            return StepLoop(calls, before, kept, checks)
+            return StepLoop(calls, _controls_given(step.static, controls), kept, checks)
         except (NoInstruction, Unavailable):
             return None
 
@@ -141,44 +199,75 @@ class RecordedSeries:
         assert step.result is not None
         return step.result
 
-    # ---- from one step to the next ---------------------------------------------------------------------------------
 
-    def _hand_on(self, after: State, info: StepInfo) -> None:
-        """Write the state after a step to where the next one begins, and add the step's report to the totals."""
-        if self._step.result is not None and info is self._step.result[1]:  # the recorded end has finished the step
-            self._hand_on_recording.replay()
-        else:
-            self._write_next(after, info)
+class SeriesOnObstacles(_Series):
+    """Steps of one kind on obstacles that are constraints, one after the other.
 
-    @cached_property
-    def _hand_on_recording(self) -> Recording[None]:
-        """The recording of `_write_next`, for steps that the recorded end has finished."""
+    Parameters
+    ----------
+    step : the recording that takes each of them.
+    """
+
+    def __init__(self, step: RecordedContactStep):
+        super().__init__(step.static.problem)
+        self._step = step
+
+    @property
+    def _result(self) -> tuple[State, StepInfo] | None:
+        return self._step.result
+
+    def take_remaining(self, controls: Sequence[Control]) -> tuple[State, SeveralSteps]:
+        """Take the remaining steps of a list of controls, the first of which was taken already.
+
+        Return the states after them, and how all went. The series ends before a step that rounds do not solve for all
+        robots, or in which one may have passed through an obstacle.
+        """
         assert self._step.result is not None
-        write = partial(self._write_next, *self._step.result)
-        return recorded_mid_step(write, self._next_inputs_and_totals(), self._problem.running.device, None)
+        totals = self._empty_totals(self._step.result[1])
+        self._hand_on(*self._step.result)
+        loop, number = self._loop(controls), 1
+        if loop is not None:
+            number, _ = loop.run(number, len(controls))
+        else:
+            while number < len(controls) and self._take_next(controls, number):
+                number += 1
+        after, totals = self._problem.state, replaced(totals, count=number)
+        copied = totals.with_tensors(map(torch.clone, totals.tensors()))
+        return after.with_fields(map(torch.clone, after.fields())), copied
 
-    def _write_next(self, after: State, info: StepInfo) -> None:
-        """Write state and running robots to the buffers of the next step, and add a report to the totals."""
-        assert self._totals is not None
-        problem = self._problem
-        totals = self._totals.followed_by(info, problem.running)
-        values = (*after.fields(), problem.running & info.converged, *totals.tensors())
-        for buffer, tensor in zip(self._next_inputs_and_totals(), values, strict=True):
-            buffer.copy_(tensor)
+    def _take_next(self, controls: Sequence[Control], number: int) -> bool:
+        """Return whether rounds solve the next step; if so, the one after it begins where it leads."""
+        if controls[number] is not controls[number - 1]:
+            self._step.static.give_control(controls[number])
+        if self._step.replayed() is not None or self._step.suspects():
+            return False
+        assert self._step.result is not None
+        self._hand_on(*self._step.result)
+        return True
 
-    def _next_inputs_and_totals(self) -> list[Tensor]:
-        """Return the static tensors that `_write_next` writes: a step's state and running robots, and the totals."""
-        assert self._totals is not None
-        return [*self._problem.state.fields(), self._problem.running, *self._totals.tensors()]
+    def _loop(self, controls: Sequence[Control]) -> StepLoop | None:
+        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
+        step = self._step
+        recordings = (step.set_up, step.rounds[False], step.rounds[True], step.end, self._hand_on_recording)
+        tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
+        if len(controls) < WORTH_A_LOOP or len(tables) < len(recordings):
+            return None
+        set_up, without, with_closed, end, hand_on = tables
+        calls = StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=step.flags)
+        try:
+            given = _controls_given(step.static, controls)
+            return StepLoop(calls, given, PerStepInstructions(), [step.end.outputs.suspect])
+        except (NoInstruction, Unavailable):
+            return None
 
-    def _empty_totals(self, like: StepInfo) -> SeveralSteps:
-        """Return the totals, set to zero; they have a tensor for each that a report like this one holds."""
-        if self._totals is None:
-            none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
-            with outside_inference_mode():
-                self._totals = none.with_tensors(map(torch.clone, none.tensors()))
-        torch._foreach_zero_(self._totals.tensors())
-        return self._totals
+
+def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> PerStepInstructions:
+    """Return instructions that copy the control of each step to the static buffers; none where all are one."""
+    given = PerStepInstructions()
+    if any(control is not controls[0] for control in controls):
+        for buffer, values in zip(static.control_tensors(), _by_field(controls), strict=True):
+            given.add("copy", buffer, PerStep.of(values))
+    return given
 
 
 def _some_failed(info: StepInfo) -> bool:
