@@ -30,8 +30,8 @@ def counts(monkeypatch):
     """How many steps each series was to take, and how many it took."""
     found, original = [], SeriesOnObstacles.take_remaining
 
-    def counting(self, controls):
-        after, info = original(self, controls)
+    def counting(self, controls, keeper=None):
+        after, info = original(self, controls, keeper)
         found.append((len(controls), info.count))
         return after, info
 
@@ -112,8 +112,12 @@ def test_an_obstacle_that_moves_and_divided_steps(counts):
     assert sum(taken for _, taken in counts) > STEPS // 2
 
 
-def test_runs_take_steps_at_once(counts, monkeypatch):
-    """Ask the model once for the steps between two frames, with the states of single steps."""
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("every", [1, 10])
+def test_runs_take_steps_at_once(every, compiled, counts, monkeypatch):
+    """Have the frames of single steps, also where each step is one, and ask the model for few of them."""
+    if not compiled:
+        monkeypatch.setattr(series, "WORTH_A_LOOP", 10**9)
     asked, original = [], integrator_module.SteppingMethod._checked_problem
     monkeypatch.setattr(
         integrator_module.SteppingMethod,
@@ -122,7 +126,25 @@ def test_runs_take_steps_at_once(counts, monkeypatch):
     )
     model = rods()
     state = thrown(model, 2)
-    run = rollout(model, state, EULER(), 40, every=10, progress=False)
-    assert len(asked) <= BEFORE + 6 and sum(taken for _, taken in counts) >= 40 - BEFORE - 4
-    stepped, _ = one_by_one(EULER(), rods(), state, steps=40)
-    assert torch.equal(run.positions[-1], stepped.positions)
+    alone = rollout(model, state, EULER(), 60, schedule=lambda time, model: Control(), every=every, progress=False)
+    assert not counts
+    model.recordings.clear()
+    asked.clear()
+    at_once = rollout(model, state, EULER(), 60, every=every, progress=False)
+    assert len(asked) < 30 and sum(taken for _, taken in counts) >= 40
+    for name in ("positions", "velocities", "iterations", "iterations_max", "residual", "status", "step"):
+        assert torch.equal(getattr(at_once, name), getattr(alone, name)), name
+    assert all(torch.equal(at_once.contact[name], alone.contact[name]) for name in alone.contact)
+
+
+def test_a_run_with_frames_goes_on_after_a_hard_step(counts, monkeypatch):
+    """Leave steps to Python that few rounds do not solve, in the middle of a run with a frame of each step."""
+    monkeypatch.setattr(attempts, "SEMISMOOTH_STEPS", 3)
+    model = rods()
+    state = thrown(model, 2)
+    alone = rollout(model, state, ImplicitEuler(1e-2), 40, schedule=lambda time, model: Control(), progress=False)
+    model.recordings.clear()
+    at_once = rollout(model, state, ImplicitEuler(1e-2), 40, progress=False)
+    assert len(counts) > 1
+    assert torch.equal(at_once.positions, alone.positions) and torch.equal(at_once.iterations, alone.iterations)
+    assert not bool(at_once.failed.any())

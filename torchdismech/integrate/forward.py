@@ -18,8 +18,9 @@ from torchdismech.errors import Status
 from torchdismech.integrate.candidates import ContactCandidates, PointLoads
 from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
 from torchdismech.integrate.gradients.course_states import CourseStates
-from torchdismech.integrate.info import StepInfo
+from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recording import kind_of, recording_of, recordings_for_threads
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
@@ -28,7 +29,7 @@ from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
 
-__all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks"]
+__all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks", "takes_courses_on_obstacles"]
 
 
 @dataclass(frozen=True)
@@ -124,14 +125,28 @@ class _ChunkSolver:
             self._takes_following = self._takes_following and kind.all_forces
             self._finish(recording, kind, chunk, self._controls())
             return
+        if self._store is not None:
+            assert recording is not None
+            self._solve_course_on_obstacles(recording, chunk, problem)
+            return
         # of several chunks each takes one step only, so that all end at the same time
-        follows = self._takes_following and chunk.whole and self._store is None and kind is not None and kind.all_forces
+        follows = self._takes_following and chunk.whole and kind is not None and kind.all_forces
         self._takes_following = False
         controls = [problem.control, *problem.following] if follows else [problem.control]
         after, info, candidates = _solved_in_python(problem.replace(recorded=recording), controls)
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
         self._keep(after, info, SolvedChunk(chunk, None, candidates))
+
+    def _solve_course_on_obstacles(self, recording: RecordedEvaluations, chunk: Chunk, problem: StepProblem) -> None:
+        """Solve a step and those that follow it by recordings; none where these do not take the first."""
+        assert self._store is not None
+        keeper, taken = self._store.of_chunk(chunk), recording.step_on_obstacles(problem)
+        if taken is None or taken.unsolved is not None:
+            self._keep(problem.state, SeveralSteps.none(problem.state.q), SolvedChunk(chunk, None, None))
+            return
+        after, info = recording.following_on_obstacles([problem.control, *problem.following], keeper)
+        self._keep(after, info, SolvedChunk(chunk, None, None))
 
     def solve(self, chunk: Chunk) -> None:
         """Solve the step of a chunk, and those that follow it, by a recording."""
@@ -185,6 +200,12 @@ class _ChunkSolver:
 def takes_chunks(kind: StepKind | None) -> TypeGuard[StepKind]:
     """Return whether a recording takes whole steps of this kind, with all loads, and so any chunk of a batch."""
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
+
+
+def takes_courses_on_obstacles(kind: StepKind | None) -> bool:
+    """Return whether recordings take steps of this kind on obstacles that are constraints, for a batch as a whole."""
+    recording = None if kind is None or not kind.all_forces else kind.recording
+    return isinstance(recording, RecordedEvaluations) and recording.takes_steps_on_obstacles
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:

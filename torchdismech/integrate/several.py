@@ -131,7 +131,8 @@ def course_begun(problem: StepProblem, size: int, later: Iterator[Control]) -> C
     later : controls of the steps after it.
     """
     limit = MAX_NUMBERS_KEPT // sum(field.numel() for field in problem.state.fields())
-    if limit < 2 or not can_begin_course(problem.with_plane(), size):  # recordings are found by the plane, too
+    # recordings are found by the plane, too
+    if limit < 2 or not can_begin_course(problem.with_plane(), size, torch.is_grad_enabled()):
         return None
     course_problem = with_following(problem, problem.control, islice(later, limit - 1))
     return course_problem.model.compilation.guarded(lambda: course_of(course_problem, size))

@@ -15,7 +15,14 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.chunks import chunks_of
-from torchdismech.integrate.forward import SolvedChunk, held_values, of_chunk, solved_in_chunks, takes_chunks
+from torchdismech.integrate.forward import (
+    SolvedChunk,
+    held_values,
+    of_chunk,
+    solved_in_chunks,
+    takes_chunks,
+    takes_courses_on_obstacles,
+)
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
 from torchdismech.integrate.gradients.course_states import CourseStates
@@ -55,11 +62,16 @@ class Course:
 
 
 @torch.no_grad()  # recordings take no tensors that are differentiated
-def can_begin_course(problem: StepProblem, size: int) -> bool:
+def can_begin_course(problem: StepProblem, size: int, differentiates: bool) -> bool:
     """Return whether a step, taken for `size` robots at a time, is one that others may follow in a course.
 
     It is not if no recording takes it as a whole, if some robot is not to be stepped, or if the control or the time
     needs a gradient.
+
+    Parameters
+    ----------
+    differentiates : whether autograd may record the course. Steps on obstacles that are constraints then are taken one
+        by one, as their gradients need the loads of each.
     """
     known = [problem.state.time, *problem.control.tensors().values()]
     if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in known):
@@ -71,7 +83,7 @@ def can_begin_course(problem: StepProblem, size: int) -> bool:
         first_chunk = of_chunk(detached_problem, chunks[0])
         with first_chunk.values.in_place():
             kind = kind_of(first_chunk)
-    return takes_chunks(kind)
+    return takes_chunks(kind) or (not differentiates and len(chunks) == 1 and takes_courses_on_obstacles(kind))
 
 
 def course_of(problem: StepProblem, size: int) -> Course | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,6 +42,9 @@ from torchdismech.integrate.search.primal_dual import (
 from torchdismech.integrate.step import obstacles_reported
 from torchdismech.native.graphs import Unrecordable, recorded
 from torchdismech.robot.state import Control, State
+
+if TYPE_CHECKING:
+    from torchdismech.integrate.gradients.course_states import ChunkStates
 
 __all__ = ["RecordedEvaluations"]
 
@@ -121,7 +124,18 @@ class RecordedEvaluations:
         recording = self._recorded_contact_step(problem)
         return None if recording is None else recording.taken(self._inputs_of(problem), problem)
 
-    def following_on_obstacles(self, controls: Sequence[Control]) -> tuple[State, SeveralSteps]:
+    @property
+    def takes_steps_on_obstacles(self) -> bool:
+        """Whether a recording takes whole steps on obstacles that are constraints, for a robot that touches no other.
+
+        It is made at the first of these steps.
+        """
+        alone = not len(self._static.problem.model.contact.self_contacts)
+        return self._contact_step is not None and alone
+
+    def following_on_obstacles(
+        self, controls: Sequence[Control], keeper: ChunkStates | None = None
+    ) -> tuple[State, SeveralSteps]:
         """Take steps after one that `step_on_obstacles` has solved for all robots; return where they led, and how.
 
         They may be fewer than asked for, see `SeriesOnObstacles`.
@@ -129,10 +143,10 @@ class RecordedEvaluations:
         Parameters
         ----------
         controls : of the solved step, and of those after it.
+        keeper : keeps the states after each of the steps.
         """
         assert self._contact_step is not None
-        with self._contact_step.static.in_model():
-            return self._contact_step.series.take_remaining(controls)
+        return self._contact_step.series.take_remaining(controls, keeper)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""

@@ -168,11 +168,9 @@ class RecordedSeries(_Series):
         calls = StepCalls(set_up, with_matrix, without, accept_or_shorten, end, hand_on, flags)
         end_results = step.end_recording.outputs
         checks = [end_results.status] if end_results.suspect is None else [end_results.suspect, end_results.status]
-        kept = PerStepInstructions()
         try:
-            for overwritten, storage in () if keeper is None else keeper.destinations(*step.result):
-                kept.add("copy", PerStep.along(storage), overwritten)
-            return StepLoop(calls, _controls_given(step.static, controls), kept, checks)
+            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
+            return StepLoop(calls, given, kept, checks)
         except (NoInstruction, Unavailable):
             return None
 
@@ -216,20 +214,32 @@ class SeriesOnObstacles(_Series):
     def _result(self) -> tuple[State, StepInfo] | None:
         return self._step.result
 
-    def take_remaining(self, controls: Sequence[Control]) -> tuple[State, SeveralSteps]:
+    def take_remaining(
+        self, controls: Sequence[Control], keeper: ChunkStates | None = None
+    ) -> tuple[State, SeveralSteps]:
         """Take the remaining steps of a list of controls, the first of which was taken already.
 
         Return the states after them, and how all went. The series ends before a step that rounds do not solve for all
         robots, or in which one may have passed through an obstacle.
+
+        Parameters
+        ----------
+        keeper : keeps the states after each of the steps.
         """
         assert self._step.result is not None
         totals = self._empty_totals(self._step.result[1])
+        if keeper is not None:
+            keeper.keep(0, *self._step.result)
         self._hand_on(*self._step.result)
-        loop, number = self._loop(controls), 1
+        loop, number = self._loop(controls, keeper), 1
         if loop is not None:
             number, _ = loop.run(number, len(controls))
+            if keeper is not None:
+                keeper.count(number)
         else:
             while number < len(controls) and self._take_next(controls, number):
+                if keeper is not None:
+                    keeper.keep(number, *self._step.result)
                 number += 1
         after, totals = self._problem.state, replaced(totals, count=number)
         copied = totals.with_tensors(map(torch.clone, totals.tensors()))
@@ -245,9 +255,10 @@ class SeriesOnObstacles(_Series):
         self._hand_on(*self._step.result)
         return True
 
-    def _loop(self, controls: Sequence[Control]) -> StepLoop | None:
+    def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
         """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
         step = self._step
+        assert step.result is not None
         recordings = (step.set_up, step.rounds[False], step.rounds[True], step.end, self._hand_on_recording)
         tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
         if len(controls) < WORTH_A_LOOP or len(tables) < len(recordings):
@@ -255,8 +266,8 @@ class SeriesOnObstacles(_Series):
         set_up, without, with_closed, end, hand_on = tables
         calls = StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=step.flags)
         try:
-            given = _controls_given(step.static, controls)
-            return StepLoop(calls, given, PerStepInstructions(), [step.end.outputs.suspect])
+            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
+            return StepLoop(calls, given, kept, [step.end.outputs.suspect])
         except (NoInstruction, Unavailable):
             return None
 
@@ -268,6 +279,14 @@ def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> PerSt
         for buffer, values in zip(static.control_tensors(), _by_field(controls), strict=True):
             given.add("copy", buffer, PerStep.of(values))
     return given
+
+
+def _states_kept(keeper: ChunkStates | None, result: tuple[State, StepInfo]) -> PerStepInstructions:
+    """Return instructions that copy state and report of each step to where a keeper wants them; none without one."""
+    kept = PerStepInstructions()
+    for overwritten, storage in () if keeper is None else keeper.destinations(*result):
+        kept.add("copy", PerStep.along(storage), overwritten)
+    return kept
 
 
 def _some_failed(info: StepInfo) -> bool:
