@@ -12,6 +12,7 @@ from torch import Tensor
 from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.pairs import Pairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -180,8 +181,10 @@ class ContactCandidates:
 
     def parts_seem_apart(self, running: Tensor) -> bool:
         """Return the same for contacts of the robots' parts with each other alone."""
-        at_both = (self._parts_touch(q) for q in (self.state.q, self._ahead))
-        return self.pairs is None or not any(bool((running & touch).any()) for touch in at_both)
+        if self.pairs is None or self.pairs.listed.none:
+            return True
+        at_both = (self._parts_touch(self.pairs.listed, q) for q in (self.state.q, self._ahead))
+        return not any(bool((running & touch).any()) for touch in at_both)
 
     def stay_apart(self, after: State, running: Tensor) -> bool:
         """Return whether no such contact of the running robots (B,) would have borne a load in a step without them."""
@@ -193,17 +196,17 @@ class ContactCandidates:
         if self.pairs is None:
             return True
         listed = self.pairs.listed
-        touch = self._parts_touch(after.q) | ~listed.cover(after.q) | pairs_passed(listed, self.state.q, after.q)
+        touch = ~listed.cover(after.q)
+        if not listed.none:
+            touch = touch | self._parts_touch(listed, after.q) | pairs_passed(listed, self.state.q, after.q)
         return not bool((running & touch).any())
 
-    def _parts_touch(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) whose parts touch each other at q (B, n).
+    def _parts_touch(self, pairs: Pairs, q: Tensor) -> Tensor:
+        """Return the robots (B,) of which some pair touches at q (B, n).
 
         Where forces are evaluated in the middle of a step, its ends do not tell, and all pairs that may touch count.
         """
-        if self.pairs is None:
-            return torch.zeros_like(self.end, dtype=torch.bool)
-        return self.contact.self_contacts.touch(self.pairs.listed, q if self._forces_at_end else None)
+        return self.contact.self_contacts.touch(pairs, q if self._forces_at_end else None)
 
     def constraints(self, state: State, robots: Tensor | None) -> ConstraintSet | None:
         """Return the contacts of the step from `state` that are constraints, with their first loads.

@@ -178,6 +178,11 @@ class Pairs:
         tables = tuple(table.rows(index) for table in self.tables)
         return Pairs(tables, self.low[index], self.high[index], self.mean[index])
 
+    @property
+    def none(self) -> bool:
+        """Whether there is no pair."""
+        return not any(map(len, self.tables))
+
     def of_contacts(self, numbers: Collection[int]) -> Pairs:
         """Return the pairs of only those contacts that have these numbers."""
         return replace(self, tables=tuple(table for table in self.tables if table.contact in numbers))
