@@ -78,14 +78,16 @@ def test_loads_balance(nodes):
     load[2, 1], slide = 50.0, 0.1 * noise(count, 2)  # the third pushes far beyond its cone, so it slips
     friction, stiffness, mass = torch.full((count,), 3.0, dtype=F64), torch.full((count,), 1e6, dtype=F64), 2.0
     found = formulas.FIRST_FRICTION(load, slide, offset, closed, friction, stiffness, stiffness * 1e-6, jacobian)
-    state, forces, blocks = found.split([formulas.STATE + 3, size, size * size])
+    state, (friction_size,), loads, forces, blocks = found.split([formulas.STATE, 1, 3, size, size * size])
     assert state[0].tolist() == closed.tolist() and state[2].tolist() == [0, 0, 1, 0, 0]
     matrices = blocks.t().view(count, size, size) + mass * torch.eye(size, dtype=F64)
     assert torch.equal(matrices, matrices.mT)
     for _ in range(4):
         step = torch.linalg.solve(matrices, forces.t())
-        found = formulas.LOADS[False](jacobian, offset, friction, stiffness, state, step.flatten(), dofs)
-        state, forces, after, whole = found.split([formulas.STATE + 3, size, 3, 3])
+        at = loads, torch.zeros_like(friction), step.flatten(), dofs
+        found = formulas.LOADS(jacobian, offset, friction, stiffness, state, friction_size, *at)
+        loads, after, whole, (missing,), _ = found.split([3, 3, 3, 1, 2])
+        forces = formulas.NEXT_FORCES(jacobian, offset, stiffness, state, loads, friction_size)[1:]
     sticks = state[1] > 0
     expected = offset + loops.MOTIONS(jacobian, step.flatten(), dofs).t()
     assert torch.allclose(after.t(), expected, atol=1e-12)
@@ -95,3 +97,23 @@ def test_loads_balance(nodes):
     balance = loops.NODAL_FORCES(whole.t(), jacobian).t() - mass * step
     assert torch.allclose(balance, torch.zeros_like(balance), atol=1e-6)
     assert torch.equal(whole[:, 3], torch.zeros(3, dtype=F64))
+    slips = state[2] > 0
+    assert torch.allclose(missing[slips], ((friction * whole[0]).clamp_min(0) - friction_size)[slips], atol=1e-9)
+    assert torch.equal(missing[~slips], torch.zeros(4, dtype=F64))
+
+
+def test_friction_that_changes_the_load_that_presses_it():
+    """Find by a secant step where friction f is 8 - 3 f, which repetition does not: the next sizes are 5, then 2."""
+    state = torch.zeros(formulas.STATE, 2, dtype=F64)
+    state[0] = state[2] = 1.0
+    robot, offset, load = torch.tensor([0, 1]), torch.zeros(2, 3, dtype=F64), torch.zeros(3, 2, dtype=F64)
+    at = torch.eye(3, dtype=F64).expand(2, 3, 3), offset, torch.ones(2, dtype=F64), state, load
+    size, before, missing_before = rows(1.0, 1.0), rows(0.0, 0.0), rows(0.0, 0.0)
+    sums = torch.zeros(2, 2, dtype=F64)
+    for expected in (5.0, 2.0, 2.0):
+        missing = 8 - 3 * size - size
+        next_size = formulas.NEXT_FORCES(*at, size, missing, before, missing_before, sums, robot)[0]
+        assert torch.allclose(next_size, rows(expected, expected), atol=1e-14)
+        before, missing_before, size = size, missing, next_size
+        change = 8 - 4 * size - missing_before
+        sums = torch.stack([(8 - 4 * size) * change, change**2])

@@ -12,9 +12,11 @@ A^-1 J^T, which costs a solve for each of them and is full, is not needed.
 Which contacts slide, and where to, is found by Newton's method for friction (Alart and Curnier, 1991): with t the load
 along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
 mu p_n e with e the direction of t - k u. So for a contact that slides the gap alone is an equation, and as the slide
-turns, its friction turns, too: this acts as a spring across e. The load p_n that presses it is that of the round
-before, so that the matrix stays symmetric; when t is compared with the cone, it has the length that the present load
-allows. The stiffness k is that of inertia alone, the least with which robots
+turns, its friction turns, too: this acts as a spring across e. So that the matrix stays symmetric, the size f of the friction is held in
+a solve, and follows the load mu p_n that presses it from solve to solve. Where friction itself changes that load much,
+as where rods cross, f would go to and fro: so each robot goes by a secant of mu p_n - f, which is linear in f
+(Anderson's acceleration, 1965, with one solve of memory). When t is compared with the cone, it has the length that the
+present load allows. The stiffness k is that of inertia alone, the least with which robots
 resist. With a larger one, k u of many contacts that slide together exceeds their friction, they seem to slide the other
 way, and rounds go to and fro.
 """
@@ -140,18 +142,25 @@ class ClosedContacts:
             round, and not from round to round. That takes fewer rounds, but not where contacts are redundant, as their
             single loads are chance.
         """
-        constraints, jacobian = self.constraints, self.jacobian
-        stiffness = constraints.friction, self.stiffness
-        first = formulas.FIRST_FRICTION(load, slide, self.offset, closed, *stiffness, self.slide_stiffness, jacobian)
-        size = constraints.dofs.shape[1]
-        state, forces, blocks = first.split([formulas.STATE + 3, size, size * size])
+        constraints, jacobian, offset = self.constraints, self.jacobian, self.offset
+        coefficients, nodal = (constraints.friction, self.stiffness), constraints.dofs.shape[1]
+        first = formulas.FIRST_FRICTION(load, slide, offset, closed, *coefficients, self.slide_stiffness, jacobian)
+        state, (size,), loads, forces, blocks = first.split([formulas.STATE, 1, 3, nodal, nodal * nodal])
         factor = self._factored(_with_blocks(self.equations, self.values, blocks), rows)
-        for _ in range(MULTIPLIERS):
+        missing = size_before = missing_before = torch.zeros_like(size)
+        sums = load.new_zeros(2, len(rows))
+        for solve in range(MULTIPLIERS):
+            if solve:
+                history = (missing, size_before, missing_before, sums, constraints.robot) if friction_follows else ()
+                found = formulas.NEXT_FORCES(jacobian, offset, self.stiffness, state, loads, size, *history)
+                size_before, missing_before, ((size,), forces) = size, missing, found.split([1, nodal])
             step = factor.solve(self.linear.summed(forces) - self.unloaded)
             motion = self.equations.motion(step).flatten(), constraints.dofs_in_batch
-            found = formulas.LOADS[friction_follows](jacobian, self.offset, *stiffness, state, *motion)
-            state, forces, after, load = found.split([formulas.STATE + 3, size, 3, 3])
-        return Solution(step, load.t(), after.t(), state[1] > 0, factor.ok)
+            found = formulas.LOADS(jacobian, offset, *coefficients, state, size, loads, missing, *motion)
+            loads, after, whole, (missing,), products = found.split([3, 3, 3, 1, 2])
+            if solve:
+                sums = torch.zeros_like(sums).index_add(1, constraints.robot, products)
+        return Solution(step, whole.t(), after.t(), state[1] > 0, factor.ok)
 
     def with_full_friction(self, load: Tensor, slid: Tensor) -> Tensor:
         """Return the loads (S, 3), with the friction of contacts that `slid` (S,) as large as their cones allow.

@@ -1,15 +1,14 @@
 """Formulas of closed contacts, each evaluated by one loop over the contacts of all robots.
 
 The symbols are those of `closed_contacts.py`, the loops and their tensors those of `contact.constraint_loops`. The
-state of a contact is seven numbers: whether it is closed, sticks and slips (1 or 0); the size of its friction if it
-slips, and the direction e of that; and the spring by which the friction turns with the slide.
+state of a contact is six numbers: whether it is closed, sticks and slips (1 or 0); the direction e of its friction if
+it slips; and the spring by which this friction turns with the slide. The size of the friction is given beside it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ __all__ = [
     "FIRST_FRICTION",
     "LOADS",
     "MOVABLE",
+    "NEXT_FORCES",
     "OFF_CONE",
     "STATE",
     "STIFFENING",
@@ -28,7 +28,7 @@ __all__ = [
     "WHOLE_FRICTION",
 ]
 
-STATE = 7  # numbers
+STATE = 6  # numbers
 ON_CONE = 1e-9  # relative: loads so near to their cone are on it
 # largest share mu p_n / |t - k u| of a contact that slides: nearer to 1 its slide is no more than rounding
 ALMOST_ONE = 1 - 1e-12
@@ -71,7 +71,7 @@ def _first_friction(
     slide_stiffness: Tensor,
     jacobian: Tensor,
 ) -> list[Tensor]:
-    """Return the state of contacts, their loads and the forces that these exert, as a round begins; and J^T s J.
+    """Return state, friction and loads of contacts and the forces that these exert, as a round begins; and J^T s J.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _first_friction(
 
     Returns
     -------
-    The state (7), loads of what is fixed (3), nodal forces (3 k), blocks (3 k x 3 k).
+    The state (6), size of friction, loads of what is fixed (3), nodal forces (3 k), blocks (3 k x 3 k).
     """
     most = _most(friction, parts(load)[0])
     pushed = [t - slide_stiffness * u for t, u in zip(parts(load)[1:], parts(slide), strict=True)]
@@ -92,49 +92,72 @@ def _first_friction(
     share = (most / torch.where(slips, size, torch.ones_like(size))).clamp(-math.inf, ALMOST_ONE)
     spring = torch.where(slips, share / (1 - share) * slide_stiffness, zero)
     flags = [_number(flag, most) for flag in (is_closed, sticks, slips)]
-    state = [*flags, torch.where(slips, most, zero), *_unit_or_zero(pushed), spring]
+    state, friction_size = [*flags, *_unit_or_zero(pushed), spring], torch.where(slips, most, zero)
     fixed = [torch.where(flag, x, zero) for flag, x in zip((is_closed, sticks, sticks), parts(load), strict=True)]
     along = rows(jacobian)
     across = [_across(state, column) for column in zip(*along[1:], strict=True)]
     springs = [flag * stiffness for flag in (flags[0], flags[1], flags[1])]
-    forces = forces_on_nodes(_pressing(state, fixed, parts(offset), stiffness), along)
-    return [*state, *fixed, *forces, *_blocks([*along, across], [*springs, spring])]
+    forces = forces_on_nodes(_pressing(state, friction_size, fixed, parts(offset), stiffness), along)
+    return [*state, friction_size, *fixed, *forces, *_blocks([*along, across], [*springs, spring])]
 
 
 def _loads(
-    follows: bool,
     jacobian: Tensor,
     offset: Tensor,
     friction: Tensor,
     stiffness: Tensor,
-    state_and_load: Tensor,
+    state: Tensor,
+    size: Tensor,
+    load: Tensor,
+    missing_before: Tensor,
     motion: Tensor,
     dofs: Tensor,
 ) -> list[Tensor]:
-    """Return state and loads after a motion (B n,), forces for the next solve, gaps and slides, and the whole loads.
+    """Return the loads after a motion (B n,), and by how much friction is larger under these than it was taken for.
 
     Parameters
     ----------
-    follows : whether the friction of what slips follows the loads that press it.
-    state_and_load : (10, S) before, as `_first_friction` returns them.
     offset, friction, stiffness : as for `_first_friction`.
+    state, size, load : (6, S), (S,) and (3, S): state, size of friction, and loads of what is fixed before.
+    missing_before : (S,) by how much friction was larger in the solve before.
 
     Returns
     -------
-    The state (7), loads of what is fixed (3), nodal forces (3 k), gaps and slides after the step (3), and the loads
-    with the friction of what slips (3).
+    Loads of what is fixed (3), gaps and slides after the step (3), and the loads with the friction of what slips (3);
+    then by how much friction is larger, this times its change since the solve before, and the change's square.
     """
-    state, before = state_and_load.unbind(0)[:STATE], state_and_load.unbind(0)[STATE:]
-    moved, along = [motion[dof] for dof in parts(dofs)], rows(jacobian)
-    after = [c + dot(row, moved) for c, row in zip(parts(offset), along, strict=True)]
-    fixed = _where_fixed(state, [p - stiffness * c for p, c in zip(before, after, strict=True)])
-    rubbing = _friction(state, after[1:])
+    of_state = state.unbind(0)
+    moved = [motion[dof] for dof in parts(dofs)]
+    after = [c + dot(row, moved) for c, row in zip(parts(offset), rows(jacobian), strict=True)]
+    fixed = _where_fixed(of_state, [p - stiffness * c for p, c in zip(load.unbind(0), after, strict=True)])
+    rubbing = _friction(of_state, size, after[1:])
     whole = [fixed[0], *(t + f for t, f in zip(fixed[1:], rubbing, strict=True))]
-    if follows:
-        most = _most(friction, fixed[0])
-        state = (*state[:3], torch.where(state[2] > 0, most, torch.zeros_like(most)), *state[4:])
-    forces = forces_on_nodes(_pressing(state, fixed, parts(offset), stiffness), along)
-    return [*state, *fixed, *forces, *after, *whole]
+    missing = torch.where(of_state[2] > 0, _most(friction, fixed[0]) - size, torch.zeros_like(size))
+    change = missing - missing_before
+    return [*fixed, *after, *whole, missing, missing * change, change * change]
+
+
+def _next_forces(
+    jacobian: Tensor, offset: Tensor, stiffness: Tensor, state: Tensor, load: Tensor, size: Tensor, *history: Tensor
+) -> list[Tensor]:
+    """Return the size of friction in the next solve, and the forces (3 k) that loads exert there.
+
+    Parameters
+    ----------
+    size : (S,) of the friction in the last solve.
+    history : none for friction that stays as it is. Else by how much it is larger under the loads of this solve; size,
+        and by how much it was larger, in the one before (S,); sums (2, B) of the last two numbers of `_loads` for each
+        robot, zero after the first solve; and the robot (S,) of each contact.
+    """
+    of_state = state.unbind(0)
+    if history:
+        missing, size_before, missing_before, sums, robot = history
+        product, square = (of_robots[robot] for of_robots in sums.unbind(0))
+        share = torch.where(square > 0, product / torch.where(square > 0, square, torch.ones_like(square)), square)
+        wanted = size + missing - share * (size + missing - size_before - missing_before)
+        size = torch.where(of_state[2] > 0, wanted.clamp(0.0, math.inf), torch.zeros_like(size))
+    pressing = _pressing(of_state, size, load.unbind(0), parts(offset), stiffness)
+    return [size + torch.zeros_like(stiffness), *forces_on_nodes(pressing, rows(jacobian))]
 
 
 def _by_law(load: Tensor, slide: Tensor, sticks: Tensor, friction: Tensor) -> list[Tensor]:
@@ -189,10 +212,10 @@ def _off(load: Numbers, slide: Numbers, friction: Tensor) -> Tensor:
     return torch.where(on_cone, length * _length(off), length)
 
 
-def _pressing(state: Numbers, load: Numbers, offset: Numbers, stiffness: Tensor) -> Numbers:
+def _pressing(state: Numbers, size: Tensor, load: Numbers, offset: Numbers, stiffness: Tensor) -> Numbers:
     """Return the loads (3) on the right-hand side of the augmented system."""
     normal, *tangential = _where_fixed(state, [p - stiffness * c for p, c in zip(load, offset, strict=True)])
-    return [normal, *(t + f for t, f in zip(tangential, _friction(state, offset[1:]), strict=True))]
+    return [normal, *(t + f for t, f in zip(tangential, _friction(state, size, offset[1:]), strict=True))]
 
 
 def _where_fixed(state: Numbers, values: Numbers) -> Numbers:
@@ -203,16 +226,16 @@ def _where_fixed(state: Numbers, values: Numbers) -> Numbers:
     ]
 
 
-def _friction(state: Numbers, slide: Numbers) -> Numbers:
+def _friction(state: Numbers, size: Tensor, slide: Numbers) -> Numbers:
     """Return the friction (2) of what slips at slides (2)."""
-    size, ex, ey, spring = state[3:]
+    ex, ey, spring = state[3:]
     turned = spring * _across(state, slide)
     return [size * ex + turned * ey, size * ey - turned * ex]
 
 
 def _across(state: Numbers, vector: Numbers) -> Tensor:
     """Return the component of a vector (2) across the friction's direction e, along (-e_y, e_x)."""
-    return state[4] * vector[1] - state[5] * vector[0]
+    return state[3] * vector[1] - state[4] * vector[0]
 
 
 def _blocks(along: Sequence[Numbers], stiffness: Numbers) -> list[Tensor]:
@@ -246,7 +269,6 @@ def _number(condition: Tensor, like: Tensor) -> Tensor:
 
 STIFFENING, MOVABLE = ContactLoop(_stiffening, "stiffening"), ContactLoop(_movable, "freedom")
 FIRST_FRICTION, BY_LAW = ContactLoop(_first_friction, "friction"), ContactLoop(_by_law, "law of friction")
-# by whether the friction of what slips follows the loads that press it
-LOADS = {follows: ContactLoop(partial(_loads, follows), "loads") for follows in (False, True)}
+LOADS, NEXT_FORCES = ContactLoop(_loads, "loads"), ContactLoop(_next_forces, "next forces")
 WHOLE_FRICTION = ContactLoop(_whole_friction, "whole friction")
 OFF_CONE, VIOLATION = ContactLoop(_off_cone, "friction off its law"), ContactLoop(_violation, "violated laws")
