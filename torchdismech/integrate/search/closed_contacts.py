@@ -12,13 +12,14 @@ A^-1 J^T, which costs a solve for each of them and is full, is not needed.
 Which contacts slide, and where to, is found by Newton's method for friction (Alart and Curnier, 1991): with t the load
 along the surface, u the slide and k a stiffness, a contact sticks where |t - k u| <= mu p_n, and else its friction is
 mu p_n e with e the direction of t - k u. So for a contact that slides the gap alone is an equation, and as the slide
-turns, its friction turns, too: this acts as a spring across e. So that the matrix stays symmetric, the size f of the friction is held in
-a solve, and follows the load mu p_n that presses it from solve to solve. Where friction itself changes that load much,
-as where rods cross, f would go to and fro: so each robot goes by a secant of mu p_n - f, which is linear in f
-(Anderson's acceleration, 1965, with one solve of memory). When t is compared with the cone, it has the length that the
-present load allows. The stiffness k is that of inertia alone, the least with which robots
-resist. With a larger one, k u of many contacts that slide together exceeds their friction, they seem to slide the other
-way, and rounds go to and fro.
+turns, its friction turns, too: this acts as a spring across e. When t is compared with the cone, it has the length that
+the present load allows. The stiffness k is that of inertia alone, the least with which robots resist. With a larger
+one, k u of many contacts that slide together exceeds their friction, they seem to slide the other way, and rounds go to
+and fro.
+
+So that the matrix stays symmetric, the size f of friction is held in a solve, and follows mu p_n from solve to solve.
+Where friction changes the load p_n much, as where rods cross, f alone would go to and fro. So the next f of a robot is
+that of a secant of mu p_n - f, which is linear in f (Anderson's acceleration, 1965, with one solve of memory).
 """
 
 from __future__ import annotations
