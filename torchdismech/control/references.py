@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from torchdismech.control.strains import Strains
 from torchdismech.errors import InputError, refuse_other_kind, whole_number
+from torchdismech.forces.over_time import between
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 from torchdismech.values import numbers
@@ -127,18 +128,8 @@ class Table(Reference):
 
     def forward(self, time: Tensor) -> Tensor:
         """Return the strains (B, m) at the times (B,)."""
-        if len(self.times) == 1:
-            return self.values[0]
         finer = torch.promote_types(self.times.dtype, time.dtype)  # the table's times may have more digits
-        times, time = self.times.to(finer), time.to(finer)
-        after = torch.searchsorted(times, time.contiguous()).clamp(1, len(times) - 1)
-        before = after - 1
-        part = (time - times[before]) / (times[after] - times[before])
-        part = part.clamp(0, 1)[:, None].to(self.values)
-        if self.values.dim() == 2:
-            return torch.lerp(self.values[before], self.values[after], part)
-        robot = torch.arange(len(time), device=time.device) if self.values.shape[1] > 1 else 0
-        return torch.lerp(self.values[before, robot], self.values[after, robot], part)
+        return between(self.times.to(finer), self.values, time.to(finer))
 
     def check_width(self, strains: Strains) -> None:
         """Refuse values of another number of strains."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import InputError, shown
+from torchdismech.forces.over_time import between
 from torchdismech.io.dismech import NUMBER, text_of
 from torchdismech.system.memory import size_of
 
@@ -37,13 +38,7 @@ class TimeTable:
 
     def at(self, time: Tensor) -> Tensor:
         """Return the numbers (B, C) at the times (B,) [s], linear between rows and constant beyond them."""
-        times, values = self.times.to(time), self.values.to(time)
-        if len(times) == 1:
-            return values.expand(len(time), -1)
-        after = torch.searchsorted(times, time.contiguous()).clamp(1, len(times) - 1)
-        before = after - 1
-        share = ((time - times[before]) / (times[after] - times[before])).clamp(0, 1)[:, None]
-        return torch.lerp(values[before], values[after], share)
+        return between(self.times.to(time), self.values.to(time), time)
 
 
 def read_time_table(path: Path, columns: dict[int, str]) -> TimeTable:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from torchdismech.errors import warn
 from torchdismech.forces.base import vector
+from torchdismech.forces.over_time import between, of_times, rising
 from torchdismech.magnetics.field import Field, FieldDerivatives
-from torchdismech.magnetics.over_time import between, of_times, rising
 from torchdismech.values import Given
 
 __all__ = ["Dipole", "MovingDipole"]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import number, scalar, vector
+from torchdismech.forces.over_time import between, of_times, rising
 from torchdismech.magnetics.field import Field
-from torchdismech.magnetics.over_time import between, of_times, rising
 from torchdismech.values import Given, tensor_of
 
 __all__ = ["Constant", "Rotating", "Table", "Timed"]

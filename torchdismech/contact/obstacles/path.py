@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.errors import InputError, real_number
-from torchdismech.forces.base import acting, number, time_rounding, vector
+from torchdismech.forces.base import acting, time_rounding, vector
+from torchdismech.forces.over_time import of_times, rising
 from torchdismech.values import Given
 
 __all__ = ["Path"]
@@ -34,16 +35,8 @@ class Path(nn.Module):
                 "detached, and train it in the model, by the obstacle's name: "
                 'trainable.shifted(model, ["NAME.displacements"], unit, shape) (docs/gradients.md)'
             )
-        times, displacements = number(times, "Path.times"), number(displacements, "Path.displacements")
-        if times.dim() != 1 or len(times) < 2 or not bool((times.diff() > 0).all()):
-            raise InputError(f"Path.times: expected two or more rising numbers (T,), got {times.tolist()}")
-        if displacements.dim() not in (2, 3) or len(displacements) != len(times) or displacements.shape[-1] != 3:
-            raise InputError(
-                f"Path.displacements: expected ({len(times)}, 3) or ({len(times)}, B, 3), "
-                f"got {tuple(displacements.shape)}"
-            )
-        self.register_buffer("times", times)
-        self.register_buffer("displacements", displacements)
+        self.register_buffer("times", rising(times, "Path.times", least=2))
+        self.register_buffer("displacements", of_times(displacements, len(self.times), "Path.displacements"))
 
     @classmethod
     def uniform(cls, velocity: Given, duration: float = 2.0**40) -> Path:
