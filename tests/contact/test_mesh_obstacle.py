@@ -374,15 +374,35 @@ def test_malformed_mesh_is_refused(vertices, triangles, message):
 
 
 def test_file_errors_name_the_file(tmp_path):
-    """Refuse missing, broken and open files by their names."""
-    with pytest.raises(InputError, match=r"none\.stl: expected a mesh file"):
+    """Refuse missing, broken and open files by their names, and triangles with corners that there are not.
+
+    A binary stl file that was cut off was said to lack a module, and a ply file with a corner too many ended in an
+    `IndexError`.
+    """
+    box, ply = trimesh.Trimesh(X, F, process=False), tmp_path / "corner.ply"
+    with pytest.raises(InputError, match=r"none\.stl: cannot be read: No such file"):
         Mesh.from_file(tmp_path / "none.stl")
     (tmp_path / "broken.obj").write_text("v 0 0 0\nf 1 2 3\n")
-    with pytest.raises(InputError, match=r"broken\.obj"):
+    with pytest.raises(InputError, match=r"broken\.obj:2: there is no vertex 3"):
         Mesh.from_file(tmp_path / "broken.obj")
     (tmp_path / "strange.txt").write_text("hello")
-    with pytest.raises(InputError, match=r"strange\.txt: not a readable mesh file"):
+    with pytest.raises(InputError, match=r"strange\.txt: expected a mesh file that ends in \.obj"):
         Mesh.from_file(tmp_path / "strange.txt")
+    (tmp_path / "cut.stl").write_bytes(box.export(file_type="stl")[:-20])
+    with pytest.raises(InputError, match=r"cut\.stl: .* takes? 684 bytes, and has 664: it is cut off"):
+        Mesh.from_file(tmp_path / "cut.stl")
+    ply.write_text(trimesh.exchange.ply.export_ply(box, encoding="ascii").decode().replace("3 1 3 0", "3 1 3 9", 1))
+    with pytest.raises(InputError, match=r"corner\.ply: triangle 0 \(nodes 1, 3, 9\): there is no node 9"):
+        Mesh.from_file(ply)
     trimesh.Trimesh(X, F[1:], process=False).export(tmp_path / "open.off")
     with pytest.raises(InputError, match=r"open\.off: expected a closed surface"):
         Mesh.from_file(str(tmp_path / "open.off"))
+
+
+def test_lines_beside_the_triangles_of_a_file_are_left_out(tmp_path):
+    """Read a box of an obj file with a line, and of a glb file with points: each has the triangles of the box."""
+    box = trimesh.Trimesh(X, F, process=False)
+    (tmp_path / "line.obj").write_text(box.export(file_type="obj") + "\nl 1 2\n")
+    trimesh.Scene([box, trimesh.PointCloud(X + 3)]).export(tmp_path / "points.glb")
+    for name in ("line.obj", "points.glb"):
+        assert Mesh.from_file(tmp_path / name).triangles.shape == (12, 3)

@@ -275,6 +275,18 @@ def test_gltf_with_its_buffers_is_read(tmp_path):
         read_mesh(path)
 
 
+def test_a_corner_that_a_gltf_file_does_not_have_is_named(tmp_path):
+    """It ended in an `IndexError`."""
+    for name, content in trimesh.Trimesh(SQUARE, HALVES, process=False).export(file_type="gltf").items():
+        (tmp_path / name).write_bytes(content)
+    about = json.loads((tmp_path / "model.gltf").read_text())
+    corners = next(entry for entry in about["accessors"] if entry["type"] == "SCALAR")
+    buffer = tmp_path / about["buffers"][about["bufferViews"][corners["bufferView"]]["buffer"]]["uri"]
+    buffer.write_bytes(struct.pack("<I", 9) + buffer.read_bytes()[4:])
+    with pytest.raises(InputError, match=r"model.gltf: triangle 0 \(nodes 9, .*there is no node 9"):
+        read_mesh(tmp_path / "model.gltf")
+
+
 def test_winding_is_that_of_the_file(tmp_path):
     """Leave mixed winding to the robot, which repairs and reports it; accept several bodies."""
     path = tmp_path / "mixed.obj"

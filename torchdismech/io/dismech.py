@@ -24,14 +24,13 @@ import numpy as np
 from torchdismech.errors import InputError, path_of, shown
 from torchdismech.geometry.checks import check_nodes, edge_problem
 from torchdismech.geometry.mesh_checks import triangle_problem
+from torchdismech.values.given import NUMBER
 
-__all__ = ["NUMBER", "Geometry", "read_dismech", "text_of", "write_dismech"]
+__all__ = ["Geometry", "read_dismech", "text_of", "write_dismech"]
 
 SECTIONS = {"nodes": "nodes", "rodnodes": "nodes", "edges": "edges", "rodedges": "edges", "triangles": "triangles"}
 COLUMNS = {"nodes": 3, "edges": 2, "triangles": 3}
 KNOWN_HEADERS = "*Nodes, *Edges, *Triangles, *rodNodes, *rodEdges"
-# A number in a text file. Python's `float` reads more, such as "1_0", which is a typing error in a table of numbers.
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE | re.ASCII)
 LARGEST_INDEX = 2**53  # beyond it a float64 no longer holds every whole number
 
 

@@ -1,4 +1,4 @@
-"""Triangle meshes in the usual file formats, read and written through trimesh.
+"""Shells in mesh files: read as `geometry.mesh_files` does, and written through trimesh.
 
 Units and axes are as in the file, unless a scale is given; no axis is turned upwards. Nodes and triangles keep the
 order of the file, with two exceptions: STL and glTF cannot share a node between triangles with different normals or
@@ -7,30 +7,26 @@ textures and so repeat it; in these formats nodes at exactly the same place are 
 
 from __future__ import annotations
 
-import io
 import math
-import re
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, real_number, shown, warn
+from torchdismech.errors import InputError, path_of, real_number, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh, check_triangles
-from torchdismech.io.dismech import NUMBER, Geometry
+from torchdismech.geometry.mesh_files import READ_SUFFIXES, check_suffix, mesh_in_file
+from torchdismech.io.dismech import Geometry
 
 __all__ = ["READ_SUFFIXES", "WRITE_SUFFIXES", "read_mesh", "write_mesh"]
 
-READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 WRITE_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb")
 # Formats that repeat a node for each normal or texture there: nodes at the same place are merged.
 MERGED = (".stl", ".glb", ".gltf")
 # Two nodes whose distance is less than this part of the shortest side at either are taken for one node that rounding or
 # noise has split.
 SAME_PLACE = 1e-3
-OBJ_INDEX = re.compile(r"-?\d{1,18}", re.ASCII)
 # So many digits after the point that positions of robots in metres are read back as they were.
 WRITE_OPTIONS: dict[str, dict[str, Any]] = {".obj": {"digits": 17, "include_normals": False}, ".off": {"digits": 17}}
 
@@ -53,30 +49,17 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
         would be cut there; or the scale is not above 0.
     """
     path = path_of(path, "read_mesh")
-    suffix = path.suffix.lower()
     expected = "a finite number above 0"
     scale = real_number(scale, f"{path}: scale", expected)
     if not 0 < scale < math.inf:
         raise InputError(f"{path}: scale: expected {expected}, got {scale}")
-    _check_suffix(path, READ_SUFFIXES)
-    content = _content(path)
-    if suffix == ".obj":
-        content = _plain_obj(path, content)
-    if suffix == ".stl":
-        _refuse_cut_stl(path, content)
-    nodes, triangles = _joined(path, _loaded(path, suffix, content))
-    _check_counts(path, suffix, content, nodes, triangles)
-    if not len(triangles):
-        raise InputError(f"{path}: the file holds no triangles; expected a triangle mesh")
-    said_faces = _said_counts(suffix, content)[1]
-    if suffix in MERGED:
+    nodes, triangles = mesh_in_file(path)
+    repeats_nodes = path.suffix.lower() in MERGED
+    if repeats_nodes:
         nodes, triangles = check_triangles(*_merged(nodes, triangles), where=str(path))
         _refuse_cracks(path, nodes, triangles)  # before check_mesh, which would only say that parts touch in a node
-    elif said_faces is not None and said_faces < len(triangles):
-        nodes, triangles = check_triangles(nodes, triangles, where=str(path))
-        _refuse_concave_polygons(path, nodes, triangles)  # before check_mesh, which would not name the polygon
     check_mesh(nodes, triangles, where=str(path))
-    if suffix not in MERGED:
+    if not repeats_nodes:
         _refuse_repeated_nodes(path, nodes)
     _warn_of_millimetres(path, scale * np.ptp(nodes, axis=0).max())
     return Geometry(scale * nodes, np.zeros((0, 2), dtype=np.int64), triangles)
@@ -108,7 +91,7 @@ def write_mesh(path: str | Path, nodes: np.ndarray, triangles: np.ndarray) -> No
     import trimesh
 
     path = path_of(path, "write_mesh")
-    _check_suffix(path, WRITE_SUFFIXES)
+    check_suffix(path, WRITE_SUFFIXES)
     check_mesh(nodes, triangles, where=f"write_mesh({path.name})")
     suffix = path.suffix.lower()
     mesh = trimesh.Trimesh(np.asarray(nodes, dtype=np.float64), np.asarray(triangles), process=False)
@@ -116,151 +99,6 @@ def write_mesh(path: str | Path, nodes: np.ndarray, triangles: np.ndarray) -> No
         mesh.export(path, file_type=suffix[1:], **WRITE_OPTIONS.get(suffix, {}))
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _check_suffix(path: Path, known: tuple[str, ...]) -> None:
-    if path.suffix.lower() not in known:
-        raise InputError(f"{path}: expected a mesh file that ends in {', '.join(known)}, got {path.suffix!r}")
-
-
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    if not content.strip():
-        raise InputError(f"{path}: the file is empty; expected a triangle mesh")
-    return content
-
-
-def _loaded(path: Path, suffix: str, content: bytes):
-    """Return the file as a `trimesh.Scene`, with nodes and faces in the order of the file, none merged or dropped."""
-    import trimesh
-
-    # trimesh reads from the path, as a gltf file names other files beside it; an obj file has been simplified
-    source = io.BytesIO(content) if suffix == ".obj" else str(path)
-    try:
-        with warnings.catch_warnings():
-            # Of text that is not a number numpy only warns, and drops all numbers after it.
-            warnings.simplefilter("error", DeprecationWarning)
-            return trimesh.load_scene(
-                source, file_type=suffix[1:], process=False, maintain_order=True, skip_materials=True, fix_texture=False
-            )
-    except Exception as error:  # trimesh raises errors of any kind for broken files
-        # trimesh imports this package to guess the encoding of what it takes for text
-        guesses = isinstance(error, ModuleNotFoundError) and error.name == "charset_normalizer"
-        cause = "it is neither text nor binary" if guesses else f"{type(error).__name__}: {error}"
-        raise InputError(f"{path}: not a readable {suffix[1:]} file: {cause}") from error
-
-
-def _plain_obj(path: Path, content: bytes) -> bytes:
-    """Return an obj file with only its vertices and faces, so that normals, textures and groups cannot split it."""
-    vertices, faces, places = [], [], []
-    # as bytes, of which only line ends end a line: as text the letter "Å" would in Latin-1
-    lines = content.replace(b"\\\r\n", b" ").replace(b"\\\n", b" ").splitlines()
-    for number, line in enumerate((line.decode("latin-1") for line in lines), start=1):
-        key, *fields = line.split("#", 1)[0].split() or [""]
-        if key == "v":
-            vertices.append(_obj_vertex(f"{path}:{number}", fields))
-        elif key == "f":
-            faces.append(_obj_face(f"{path}:{number}", fields, len(vertices)))
-            places.append(number)
-        elif key in ("l", "p"):
-            raise InputError(f"{path}:{number}: expected a shell of faces (f) only, got lines or points: {shown(line)}")
-    for number, corners in zip(places, faces, strict=True):  # faces may stand before their vertices
-        if max(corners) > len(vertices):
-            raise InputError(
-                f"{path}:{number}: there is no vertex {max(corners)}; vertices are numbered 1 to {len(vertices)}"
-            )
-    return "\n".join(vertices + ["f " + " ".join(map(str, corners)) for corners in faces]).encode()
-
-
-def _obj_vertex(where: str, fields: list[str]) -> str:
-    numbers = fields[:3]  # what follows the third number is a weight or a colour
-    if len(numbers) < 3 or not all(map(NUMBER.fullmatch, numbers)):
-        raise InputError(f"{where}: expected three numbers of a vertex, got {shown(' '.join(fields))}")
-    return "v " + " ".join(repr(float(number)) for number in numbers)
-
-
-def _obj_face(where: str, fields: list[str], count: int) -> list[int]:
-    """Return a face's vertices, counted from 1; in the file -1 is the latest of the `count` vertices so far."""
-    numbers = [field.split("/")[0] for field in fields]
-    if len(numbers) < 3 or not all(OBJ_INDEX.fullmatch(number) and int(number) for number in numbers):
-        got = shown(" ".join(fields))
-        raise InputError(f"{where}: expected three or more vertices of a face, counted from 1, got {got}")
-    corners = [int(number) + (count + 1) * (int(number) < 0) for number in numbers]
-    if min(corners) < 1:
-        raise InputError(f"{where}: the face counts back past the first vertex: {shown(' '.join(fields))}")
-    return corners
-
-
-def _joined(path: Path, scene) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes (N, 3) and triangles (F, 3) of all meshes of a `trimesh.Scene`, each transformed to its place."""
-    import trimesh
-
-    nodes, triangles, first = [np.zeros((0, 3))], [np.zeros((0, 3), dtype=np.int64)], 0
-    order = {name: k for k, name in enumerate(scene.geometry)}  # as in the file; the scene's graph has another order
-    for name in sorted(scene.graph.nodes_geometry, key=lambda name: order[scene.graph[name][1]]):
-        place, geometry = scene.graph[name]
-        mesh = scene.geometry[geometry]
-        if not isinstance(mesh, trimesh.Trimesh):
-            raise InputError(
-                f"{path}: expected triangles only, got {geometry!r}, a {type(mesh).__name__} (points or lines)"
-            )
-        x = np.asarray(mesh.vertices, dtype=np.float64)
-        faces = np.asarray(mesh.faces, dtype=np.int64).reshape(-1, 3)  # without faces trimesh returns shape (0,)
-        if not np.array_equal(place, np.eye(4)):  # a product with the identity would still round
-            x = x @ place[:3, :3].T + place[:3, 3]
-            if np.linalg.det(place[:3, :3]) < 0:
-                faces = faces[:, ::-1]  # a reflection reverses the winding
-        nodes.append(x)
-        triangles.append(faces + first)
-        first += len(x)
-    return np.concatenate(nodes), np.concatenate(triangles)
-
-
-def _check_counts(path: Path, suffix: str, content: bytes, nodes: np.ndarray, triangles: np.ndarray) -> None:
-    """Refuse a file that was read incompletely: nodes or faces that it declares are missing, or a ply has edges."""
-    if suffix == ".ply" and _ply_elements(content).get("edge", 0):
-        raise InputError(f"{path}: expected triangles only, got edges beside them: remove the edges")
-    said_nodes, said_faces = _said_counts(suffix, content)
-    if said_nodes is not None and said_nodes != len(nodes):
-        raise InputError(f"{path}: the file says it has {said_nodes} nodes, {len(nodes)} could be read")
-    if said_faces is not None and said_faces > len(triangles):  # a polygon gives more than one triangle
-        raise InputError(f"{path}: the file says it has {said_faces} faces, only {len(triangles)} could be read")
-
-
-def _said_counts(suffix: str, content: bytes) -> tuple[int | None, int | None]:
-    """Return the numbers of nodes and faces that the file itself declares or lists; None where it does not tell."""
-    if suffix == ".obj":
-        keys = [line[:1] for line in content.splitlines()]
-        return keys.count(b"v"), keys.count(b"f")
-    if suffix == ".ply":
-        counts = _ply_elements(content)
-        return counts.get("vertex", 0), counts.get("face", 0)
-    if suffix == ".off":
-        words = re.sub(rb"#.*", b"", content).split()
-        return int(words[1]), int(words[2])
-    if suffix == ".stl":
-        binary = len(content) >= 84 and len(content) == 84 + 50 * int.from_bytes(content[80:84], "little")
-        return None, None if binary else len(re.findall(rb"\bfacet\s+normal\b", content, re.IGNORECASE))
-    return None, None
-
-
-def _refuse_cut_stl(path: Path, content: bytes) -> None:
-    """Refuse a binary stl file that is shorter than it declares: trimesh would call it a broken text file."""
-    stated = int.from_bytes(content[80:84], "little")
-    if b"\0" in content and len(content) < 84 + 50 * stated:  # no text holds a byte that is zero
-        raise InputError(
-            f"{path}: the file says it has {stated} triangles, which take {84 + 50 * stated} bytes, and has "
-            f"{len(content)}: it is cut off"
-        )
-
-
-def _ply_elements(content: bytes) -> dict[str, int]:
-    """Return how many elements of each name the header of a ply file declares."""
-    header = content.split(b"end_header")[0].decode("latin-1")
-    return {name: int(n) for name, n in re.findall(r"^element[ \t]+(\w+)[ \t]+(\d+)", header, re.MULTILINE)}
 
 
 def _merged(nodes: np.ndarray, triangles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -278,32 +116,6 @@ def _refuse_repeated_nodes(path: Path, nodes: np.ndarray) -> None:
             f"{path}: {len(again)} nodes are at the place of another, the first is node {again[0]} at that of node "
             f"{first[again[0]]} (counted from 0): the shell would be cut there; merge them in the program that wrote "
             "the file"
-        )
-
-
-def _refuse_concave_polygons(path: Path, nodes: np.ndarray, triangles: np.ndarray) -> None:
-    """Refuse polygons of which trimesh made triangles that lie on one another.
-
-    It cuts each polygon into a fan from its first corner, which is right for convex ones only: p0 p1 p2, p0 p2 p3, ...;
-    of a quadrangle the triangles are p0 p1 p2 and p2 p3 p0. A cut is therefore the third side of a triangle and the
-    first side of the next one, or in a quadrangle the third side of both. Where the polygon is concave, the normals of
-    two triangles at a cut point in opposite directions.
-    """
-    x = nodes[triangles]
-    normals = np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
-    sides = triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
-    walked, back = sides @ [len(nodes), 1], sides @ [1, len(nodes)]
-    order = np.argsort(walked, kind="stable")
-    other = order[np.minimum(np.searchsorted(walked[order], back), len(order) - 1)]
-    side = np.arange(len(sides))
-    cut = (walked[other] == back) & (side % 3 == 2) & ((other == side + 1) | (other % 3 == 2))
-    against = np.flatnonzero(cut & ((normals[side // 3] * normals[other // 3]).sum(axis=1) < 0))
-    if len(against):
-        a, b = sides[against[0]]
-        raise InputError(
-            f"{path}: the triangles at the edge between nodes {a} and {b} (counted from 0) lie on one another, as "
-            "those that a concave polygon is cut into from its first corner on: triangulate the mesh in the program "
-            "that wrote the file"
         )
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, shown
 from torchdismech.forces.over_time import between
-from torchdismech.io.dismech import NUMBER, text_of
+from torchdismech.io.dismech import text_of
 from torchdismech.system.memory import size_of
+from torchdismech.values.given import NUMBER
 
 __all__ = ["TimeTable", "first_of_times", "read_time_table", "read_vectors"]
 

@@ -1,7 +1,8 @@
-"""Numbers as users pass them, made into tensors."""
+"""Numbers as users pass them, made into tensors, and what counts as a number in a text file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +12,13 @@ from torch import Tensor
 
 from torchdismech.errors import InputError, requires_gradients, shown
 
-__all__ = ["Given", "numbers", "tensor_of"]
+__all__ = ["NUMBER", "Given", "numbers", "tensor_of"]
 
 Row = float | Tensor | np.ndarray | Sequence[float | Sequence[float]]
 
 Given = float | np.number | Tensor | np.ndarray | Sequence[Row]  # numbers as users pass them
+# A number in a text file. Python's `float` reads more, such as "1_0", which is a typing error in a table of numbers.
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(nan|inf(inity)?)", re.IGNORECASE | re.ASCII)
 
 
 def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:

@@ -16,6 +16,7 @@ from torchdismech.errors import InputError, path_of
 from torchdismech.geometry.checks import Elements, array_of
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
+from torchdismech.geometry.mesh_files import mesh_in_file
 from torchdismech.values import Given
 
 __all__ = ["Mesh"]
@@ -69,17 +70,19 @@ class Mesh(Shape):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Mesh:
-        """Read the surface from a file that trimesh knows (stl, obj, ply, off, glb); vertices at one place are merged.
+        """Read the surface from a file (stl, obj, ply, off, glb, gltf); vertices at one place are merged.
 
-        Units and axes are as in the file.
+        Units and axes are as in the file. Lines and points beside the triangles are left out.
 
         Raises
         ------
         InputError
             The file cannot be read, or its surface is refused (see the class); the message names the file.
         """
-        vertices, triangles = _loaded(path_of(path, "Mesh.from_file"))
-        return cls(vertices, triangles, where=str(path))
+        vertices, triangles = mesh_in_file(path_of(path, "Mesh.from_file"), only_triangles=False)
+        corners = vertices[triangles].reshape(-1, 3) + 0.0  # so that -0.0 becomes 0.0
+        vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
+        return cls(vertices, triangles.reshape(-1, 3), where=str(path))
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the signed distances from the surface with normals and curvatures."""
@@ -216,20 +219,3 @@ def _pseudonormals(x: np.ndarray, triangles: np.ndarray, where: str) -> np.ndarr
             f"(vertices {triangles[f].tolist()}, counted from 0)"
         )
     return normals / lengths
-
-
-def _loaded(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices (V, 3) and triangles (F, 3) in a file, with vertices at the same place merged."""
-    import trimesh
-
-    if not path.is_file():
-        raise InputError(f"{path}: expected a mesh file, there is none")
-    try:
-        mesh = trimesh.load_mesh(path, process=False)
-    except Exception as error:  # parsers raise errors of many kinds for a broken file
-        raise InputError(f"{path}: not a readable mesh file: {type(error).__name__}: {error}") from error
-    if not isinstance(mesh, trimesh.Trimesh) or len(mesh.faces) == 0:
-        raise InputError(f"{path}: expected a triangle mesh, the file holds no triangles")
-    corners = np.asarray(mesh.vertices, dtype=np.float64)[mesh.faces].reshape(-1, 3) + 0.0  # + 0.0: -0.0 becomes 0.0
-    vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
-    return vertices, triangles.reshape(-1, 3)
