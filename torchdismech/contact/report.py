@@ -67,51 +67,24 @@ class _Tally:
         return cls(counts | none)
 
     def overlap(self, gap: Tensor) -> None:
-        """Raise the penetration to the largest overlap among gaps (B, P), without counting contacts."""
+        """Raise the penetration to the largest overlap among gaps (B, P)."""
         self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # stays 0 or more, as it begins with 0
 
-    def add_points(self, gap: Tensor, active: Tensor, slides: Tensor | None) -> None:
-        """Count the contacts of an obstacle's points, all (B, P).
-
-        Parameters
-        ----------
-        active : bool, which bear a load.
-        slides : bool, which slide; None without friction.
-        """
-        self.overlap(gap)
-        self._count(active.sum(1), None if slides is None else (active & slides).sum(1))
-
-    def add(
-        self,
-        robot: Tensor,
-        gap: Tensor,
-        active: Tensor | None,
-        slides: Tensor | None,
-        rubs: Tensor | None = None,
-    ) -> None:
-        """Count contacts that are given as flat lists (S,).
-
-        Parameters
-        ----------
-        robot, gap : number of the robot, and gap [m] of each.
-        active : bool, which bear a load; None: all do.
-        slides : bool, which slide; None without friction.
-        rubs : bool, which have friction; None: all that are looked at for whether they slide.
-        """
+    def overlap_of(self, robot: Tensor, gap: Tensor) -> None:
+        """Raise the penetration to the largest overlap among gaps (S,) of contacts of the robots (S,)."""
         self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
-        bear = torch.ones_like(robot) if active is None else active.long()
-        rub = bear if rubs is None else bear * rubs
-        sliding = None if slides is None else self._of_robots(robot, rub * slides)
-        self._count(self._of_robots(robot, bear), sliding, self._of_robots(robot, rub))
 
-    def _of_robots(self, robot: Tensor, count: Tensor) -> Tensor:
-        """Return the sums (B,) of counts (S,) over the contacts of each robot (S,)."""
-        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, count)
+    def of_robots(self, robot: Tensor, which: Tensor) -> Tensor:
+        """Return how many (B,) of the contacts (S,) of each robot, which `robot` (S,) names, are True in `which`."""
+        return torch.zeros_like(self.counts["active"]).index_add_(0, robot, which.long())
 
-    def _count(self, active: Tensor, sliding: Tensor | None, rubbing: Tensor | None = None) -> None:
-        """Add numbers (B,) of contacts that bear a load and, with friction, of those that slide; the others stick.
+    def count(self, active: Tensor, sliding: Tensor | None, rubbing: Tensor | None = None) -> None:
+        """Add numbers (B,) of contacts that bear a load, and of those that slide; others with friction stick.
 
-        Of the former those that rub may be fewer.
+        Parameters
+        ----------
+        sliding : None: no contact has friction.
+        rubbing : numbers of those with friction that bear a load; None: all have it.
         """
         counts = {"active": active}
         if sliding is not None:
@@ -197,11 +170,12 @@ def _add_obstacle(tally: _Tally, obstacle: Obstacle, state: State) -> None:
     assert not isinstance(law, ConstraintLaw)
     surface = obstacle.surface(state)
     gap, normal, velocity = surface.gap, surface.normal, surface.velocity
-    slides = None
+    active, sliding = gap < law.response.tolerance, None
     if law.friction is not None:
         along = velocity - (velocity * normal).sum(-1, keepdim=True) * normal
-        slides = torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity
-    tally.add_points(gap, gap < law.response.tolerance, slides)
+        sliding = (active & (torch.linalg.vector_norm(along, dim=-1) > law.friction.slip_velocity)).sum(1)
+    tally.overlap(gap)
+    tally.count(active.sum(1), sliding)
     force = obstacle.force_of(surface)
     load = torch.linalg.vector_norm(force, dim=-1).sum(1)
     tally.add_obstacle(obstacle.name, obstacle.points.onto_nodes(force), load)
@@ -213,32 +187,36 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
         summary = contact.summary(table, state.q, state.velocity)
-        friction = contact.law.constants.friction
-        slides = None if friction is None else summary.speed > of_robots(friction.slip_velocity, summary.robot)
-        tally.add(summary.robot, summary.gap, None, slides)
+        robot, friction = summary.robot, contact.law.constants.friction
+        slides = None if friction is None else summary.speed > of_robots(friction.slip_velocity, robot)
+        tally.overlap_of(robot, summary.gap)
+        touching = tally.of_robots(robot, torch.ones_like(robot))
+        tally.count(touching, None if slides is None else tally.of_robots(robot, slides))
         on_nodes = summary.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, summary.robot, summary.load, on_nodes)
+        tally.add_pairs(contact.name, robot, summary.load, on_nodes)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
     """Add the contacts that are constraints, with the loads that were found."""
-    geometry, load = constraints.at(q, constraints.time), constraints.load
-    friction = torch.linalg.vector_norm(load[:, 1:], dim=1)
-    slides = friction >= FULL * constraints.friction * load[:, 0]
-    tally.add(constraints.robot, geometry.gap, load[:, 0] > 0, slides, constraints.friction > 0)
+    geometry, load, robot = constraints.at(q, constraints.time), constraints.load, constraints.robot
+    bears = load[:, 0] > 0
+    rubs = bears & (constraints.friction > 0)
+    slides = rubs & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= FULL * constraints.friction * load[:, 0])
+    tally.overlap_of(robot, geometry.gap)
+    tally.count(*(tally.of_robots(robot, which) for which in (bears, slides, rubs)))
     forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).unflatten(2, (-1, 3)).squeeze(1)
 
     def on_nodes(selected: slice) -> Tensor:
-        where = (constraints.robot[selected, None], constraints.nodes[selected])
+        where = (robot[selected, None], constraints.nodes[selected])
         return torch.zeros_like(tally.outer).index_put(where, forces[selected], accumulate=True)
 
     for obstacle, rows in zip(constraints.obstacles, constraints.of_obstacles, strict=True):
         size = torch.linalg.vector_norm(forces[rows].sum(1), dim=1)
-        total = tally.penetration.new_zeros(len(q)).index_put((constraints.robot[rows],), size, accumulate=True)
+        total = tally.penetration.new_zeros(len(q)).index_put((robot[rows],), size, accumulate=True)
         tally.add_obstacle(obstacle.name, on_nodes(rows), total)
     for table, rows in zip(constraints.candidates.tables, constraints.of_tables, strict=True):
         size = torch.linalg.vector_norm(forces[rows][:, FIRST[table.kernel]].sum(1), dim=1)
-        tally.add_pairs(contacts[table.contact].name, constraints.robot[rows], size, on_nodes(rows))
+        tally.add_pairs(contacts[table.contact].name, robot[rows], size, on_nodes(rows))
 
 
 def _of_contacts(what: str, report: ContactReport) -> ContactReport:
