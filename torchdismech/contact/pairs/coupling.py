@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, combinations_with_replacement
 
@@ -125,46 +125,37 @@ class NodeBlocks:
         return numbers if find(*map(address, arguments)) else None
 
 
+@dataclass(eq=False)
 class Coupling:
     """The sparsity pattern of a step with contact, and where the values of pairs and elements go in it.
 
     The *base* is the matrix without contact between parts.
 
-    Parameters
+    Attributes
     ----------
     pattern : of the matrix with contact.
     solvers : its linear solvers, by device and number of robots.
     solvers_before : those of the pattern before this one.
     base_entries : indices, among the nnz values, of the values of the base.
     from_base : (nnz,) int32, for each value the index of the value of the base as which it begins; -1 for zero.
-    blocks : where the blocks of pairs of nodes stand.
+    node_blocks : where the blocks of pairs of nodes stand.
     pair_blocks : for each table, the numbers of the blocks (C, n^2) of each two nodes of a pair, row by row.
     sliding : projects values for nodes that slide (`robot.slides`); None without such nodes.
     memory : for values.
     """
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        solvers: dict,
-        solvers_before: dict,
-        base_entries: IndexMap,
-        from_base: np.ndarray,
-        blocks: NodeBlocks,
-        pair_blocks: dict[PairTable, Tensor],
-        sliding: SlidingEntries | None,
-        memory: Pool,
-    ):
-        self.pattern = pattern
-        self.solvers, self.solvers_before = solvers, solvers_before
-        self.base_entries, self.from_base = base_entries, from_base
-        self.node_blocks = blocks
-        self.pair_blocks = pair_blocks
-        self.sliding = sliding
-        self._memory = memory
-        self._targets: dict[PairTable, tuple[Tensor, Tensor]] = {}
-        self._summed: dict[int, IndexMap] = {}
-        self._block_places: dict[PairTable, Structure] = {}
+    pattern: Pattern
+    solvers: dict
+    solvers_before: dict
+    base_entries: IndexMap
+    from_base: np.ndarray
+    node_blocks: NodeBlocks
+    pair_blocks: dict[PairTable, Tensor]
+    sliding: SlidingEntries | None
+    memory: Pool
+    _targets: dict[PairTable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
+    _summed: dict[int, IndexMap] = field(default_factory=dict, init=False)
+    _block_places: dict[PairTable, Structure] = field(default_factory=dict, init=False)
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the base as values (nnz + 1, B) of this pattern, zero where contact adds entries.
@@ -179,7 +170,7 @@ class Coupling:
         rows, batch = self.pattern.nnz + 1, values.shape[1]
         if rows * batch < LARGE:
             return values.new_empty(rows, batch)
-        return self._memory.numbers(rows * batch, values.dtype).view(rows, batch)
+        return self.memory.numbers(rows * batch, values.dtype).view(rows, batch)
 
     def block_places(self, table: PairTable) -> Structure:
         """Return where compiled code has to add the blocks of a table's pairs: the structure `Blocks` in `pairs.cpp`.
