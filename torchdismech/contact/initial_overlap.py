@@ -74,7 +74,7 @@ def _gaps_of_barriers(contact: ContactModel, state: State) -> Iterator[tuple[str
             tolerance = of_robots(obstacle.law.response.tolerance, robot)
             place = partial(_name_of_point, obstacle)
             yield f"obstacle {obstacle.name!r}", robot, gap.flatten(), tolerance, place
-    barriers = {k for k, self_contact in enumerate(contact.self_contacts) if self_contact.law.response.feasible_only}
+    barriers = contact.self_contacts.barrier_numbers
     pairs = contact.may_touch_at(state.q) if barriers else None
     if pairs is not None:
         for touching in contact.self_contacts.touching(pairs.listed.of_contacts(barriers), state.q, 0 * state.q):

@@ -229,16 +229,13 @@ class Obstacle(RubbingForce):
 
     def relative(self, state: State) -> tuple[Tensor, Tensor]:
         """Return positions and velocities (B, P, 3) of the points in the frame of the moving obstacle."""
-        points, velocities = self.points.of(state.positions), self.points.of(state.node_velocities)
-        if self.path is None:
-            return points, velocities
-        displacement, velocity = self.path.displacement(state.time), self.path.velocity(state.time)
-        return points - displacement.unsqueeze(1), velocities - velocity.unsqueeze(1)
+        points, velocities = self.relative_points(state.q, state.time), self.points.of(state.node_velocities)
+        return points, velocities if self.path is None else velocities - self.path.velocity(state.time).unsqueeze(1)
 
     def relative_points(self, q: Tensor, time: Tensor) -> Tensor:
         """Return the points (B, P, 3) at q (B, n) and the times (B,) in the frame of the moving obstacle."""
-        nodes = q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3))
-        return self.points.of(nodes) - self.displacement(time).unsqueeze(1)
+        points = self.points.of(q[:, : 3 * self.body.n_nodes].unflatten(1, (-1, 3)))
+        return points if self.path is None else points - self.path.displacement(time).unsqueeze(1)
 
     def displacement(self, time: Tensor) -> Tensor:
         """Return how far (B, 3) it has moved at the times (B,) [m]."""

@@ -146,11 +146,6 @@ class SelfContact(OnBody):
         self._loops = {} if formulas is None else {kernel: PairLoops.of(kernel, formulas) for kernel in KERNELS}
 
     @property
-    def symmetric(self) -> bool:
-        """Whether the derivative of the forces is a symmetric matrix."""
-        return not self.rubs
-
-    @property
     def constrained(self) -> bool:
         """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
         return isinstance(self.law, ConstraintLaw)
@@ -432,7 +427,7 @@ class SelfContacts(nn.ModuleList):
     @property
     def symmetric(self) -> bool:
         """Whether the derivative of the forces is a symmetric matrix."""
-        return all(contact.symmetric for contact in self)
+        return not any(contact.rubs for contact in self)
 
     @torch.no_grad()
     def pairs(self, start: Tensor, end: Tensor, search_distance: Tensor) -> Pairs:
