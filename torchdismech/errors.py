@@ -100,7 +100,7 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
         raise InputError(refusal)
     try:
         return float(given)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(refusal) from error
 
 

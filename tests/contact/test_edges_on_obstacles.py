@@ -239,7 +239,7 @@ def test_edges_shot_at_a_post(response, speed):
         (Sphere((0, 0, 1.0), 0.5), -1.0, "expected one length above 0 m"),
         (Sphere((0, 0, 1.0), 0.5), math.inf, "expected one length above 0 m"),
         (Sphere((0, 0, 1.0), 0.5), math.nan, "expected one length above 0 m"),
-        (Sphere((0, 0, 1.0), 0.5), "fine", "expected one length above 0 m for all robots, got fine"),
+        (Sphere((0, 0, 1.0), 0.5), "fine", "expected one length above 0 m for all robots, got 'fine'"),
         (Sphere((0, 0, 1.0), 0.5), torch.tensor([[0.1], [0.2]]), "expected one length above 0 m for all robots"),
         (Sphere((0, 0, 1.0), 0.5), 1e-8, "makes 19999979 points of edges or triangles up to 0.2 m long"),
     ],

@@ -132,6 +132,14 @@ MISUNDERSTOOD = {
         lambda: ArmIntegrator("1e-3"),
         "dt: expected a number of seconds, got '1e-3'",
     ),
+    "an integer beyond any float for dt": (
+        lambda: ImplicitEuler(10**400),
+        "dt: expected a number of seconds, got 1000",
+    ),
+    "an integer beyond any float for a radius": (
+        lambda: builder(Circle(10**400)),
+        "Circle.radius: expected numbers, got 1000",
+    ),
     "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds, got"),
     "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected numbers, got 'a'"),
     "none for a modulus": (lambda: builder(material=Material(None, 1.0)), "Material.youngs: expected .* got None"),

@@ -47,7 +47,7 @@ def numbers(value: Any, where: str) -> Tensor:
         raise InputError(refusal)
     try:
         return tensor_of(value, torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(refusal) from error
 
 

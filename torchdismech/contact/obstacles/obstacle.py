@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.touch_points import Surface, TouchPoints
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
-from torchdismech.errors import InputError, name_in_files, refuse_other_kind, truth
+from torchdismech.errors import InputError, name_in_files, real_number, refuse_other_kind, truth
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.fused import compiled_code_accepts, traced
@@ -94,14 +93,7 @@ class Obstacle(RubbingForce):
         refuse_other_kind(f"obstacle {name!r}: shape", shape, Shape, "a Shape, such as HalfSpace or Sphere")
         if path is not None:
             refuse_other_kind(f"obstacle {name!r}: path", path, Path, "a Path or None")
-        given: object = spacing
-        one_length = isinstance(given, Real) and not isinstance(given, bool)
-        if spacing is not None and not (one_length and 0 < float(spacing) < math.inf):
-            raise InputError(f"Obstacle.spacing: expected one length above 0 m for all robots, got {spacing}")
-        if spacing is not None and isinstance(shape, HalfSpace):
-            raise InputError(
-                "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
-            )
+        self.spacing = None if spacing is None else _length_between_points(spacing, shape)
         self.law = law_of(response, friction)
         self.rolling = truth(rolling, f"obstacle {name!r}: rolling")
         if self.rolling and not self.rubs:
@@ -113,7 +105,6 @@ class Obstacle(RubbingForce):
         self.path = None if path is None else own_copy(path)
         self.name = name
         self.nodes = nodes
-        self.spacing = None if spacing is None else float(spacing)
         self.register_buffer("traction", None, persistent=False)
 
     @property
@@ -391,6 +382,19 @@ class Obstacle(RubbingForce):
         if isinstance(self.law, ConstraintLaw):
             return torch.zeros_like(state.time)
         return self.law.energy(self.gap(state.q, state.time), self.law.constants).sum(1)
+
+
+def _length_between_points(spacing: float, shape: Shape) -> float:
+    """Return a spacing of points as a float; refuse what is no length, and any for a half-space."""
+    expected = "one length above 0 m for all robots"
+    length = real_number(spacing, "Obstacle.spacing", expected)
+    if not 0 < length < math.inf:
+        raise InputError(f"Obstacle.spacing: expected {expected}, got {spacing}")
+    if isinstance(shape, HalfSpace):
+        raise InputError(
+            "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
+        )
+    return length
 
 
 def _known_to_be_none(flags: Tensor) -> bool:
