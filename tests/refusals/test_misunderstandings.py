@@ -2,11 +2,13 @@
 
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import torchdismech
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
@@ -38,6 +40,7 @@ from torchdismech.testing import check_energy, check_symmetry
 from torchdismech.view.export import save_export
 from torchdismech.view.movie import save_movie
 
+DEMO = Path(torchdismech.__file__).parent / "demo" / "scene.toml"
 ROW = [[0.0, 0, 0], [0.1, 0, 0], [0.2, 0, 0]]
 
 
@@ -91,6 +94,15 @@ MISUNDERSTOOD = {
     "no file of a mesh": (lambda: Mesh.from_file(None), "Mesh.from_file: expected the path of a file, got None"),
     "no file to load": (lambda: Trajectory.load(3), "Trajectory.load: expected the path of a file, got 3"),
     "no scene": (lambda: load_scene(None), "load_scene: expected the path of a file, got None"),
+    "steps of a scene beyond counting": (
+        lambda: load_scene(DEMO, steps=10**400),
+        r"load_scene: steps: expected at most 1e\+12, got 1000",
+    ),
+    "name for what is added to a scene": (
+        lambda: load_scene(DEMO).build(add="terms"),
+        "Scene.build: add: expected a function of the builder, or None, got 'terms'",
+    ),
+    "number for a part of a scene": (lambda: load_scene(DEMO).part(3), "Scene.part: rows: expected a slice .* got int"),
     "no folder to write to": (
         lambda: write_dismech("nowhere/rod.txt", Geometry(np.zeros((2, 3)), np.array([[0, 1]]), np.zeros((0, 3), int))),
         "nowhere/rod.txt: cannot be written: No such file",

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
-from torchdismech.errors import InputError, path_of, refuse_other_kind, refuse_trained, truth, whole_number
+from torchdismech.errors import InputError, path_of, refuse_other_kind, refuse_trained, shown, truth, whole_number
 from torchdismech.geometry.checks import check_every_node_used, check_rods
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import SteppingMethod
@@ -124,6 +124,7 @@ class Scene:
         Each robot has the constants and the linear solver that it has in the whole scene, so it moves as it does there,
         up to rounding: the order of sums in kernels depends on the number of robots.
         """
+        refuse_other_kind("Scene.part: rows", rows, slice, "a slice of the robots, such as slice(0, 4)")
         size = len(range(*rows.indices(self.batch)))
         batch = self.document.batch.model_copy(update={"size": size})
         return dataclasses.replace(
@@ -162,6 +163,8 @@ class Scene:
             Faults that only show on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
         allow_code = truth(allow_code, "Scene.build: allow_code")
+        if not (add is None or callable(add)):
+            raise InputError(f"Scene.build: add: expected a function of the builder, or None, got {shown(add)}")
         for key, named in self.document.code.items():
             if not allow_code:
                 problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
@@ -309,6 +312,8 @@ def _set_steps(path: Path, simulation: Any, steps: int) -> None:
     if simulation.get("integrator") == "static":
         problem = '"static" takes no steps in time: set load_steps, or choose another integrator'
         raise SceneError(path, "simulation.integrator", problem)
+    if steps > schema.MOST_STEPS:
+        raise InputError(f"load_scene: steps: expected at most {schema.MOST_STEPS:.0e}, got {shown(steps)}")
     if isinstance(simulation.get("dt"), int | float):
         simulation["duration"] = steps * simulation["dt"]
 
