@@ -70,14 +70,7 @@ def build_model(
     for k, clamp in enumerate(document.clamp):
         nodes = selected(scene, ("clamp", k), clamp.nodes, clamp.box)
         with naming(scene.path, ("clamp", k)):
-            builder.clamp(
-                nodes=nodes.tolist(),
-                axes=clamp.axes,
-                twist=clamp.twist,
-                direction=clamp.direction,
-                along=clamp.along,
-                normal=clamp.normal,
-            )
+            builder.clamp(**dict(clamp) | {"nodes": nodes.tolist(), "box": None})  # keys are named as arguments
     for mass in document.mass:
         builder.add_mass(mass.nodes, mass.add)
     for k, inertia in enumerate(document.inertia):
