@@ -232,7 +232,8 @@ def _refused(values: np.ndarray, problem_of: ProblemOf) -> np.ndarray:
 
 def _problem(document: Document, raw: dict[str, Any], key: Key, value: float) -> str | None:
     """Return why the scene would not accept a value in the place of a number; None if it would."""
-    trial = copy.deepcopy(raw)
+    # the table that changes alone is copied: others may have the nodes of large robots
+    trial = {name: copy.deepcopy(table) if name == key[0] else table for name, table in raw.items()}
     placed: Any = value
     *place, last = key
     if isinstance(last, int):  # of a vector, which is placed as a whole: the file may leave it at its default
