@@ -84,7 +84,7 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
     assert float((found - expected).abs().max() / expected.abs().max()) < 1e-12  # as above
     for table in tables:
         contact = model.self_contacts[table.contact]
-        first = contact.first_friction(table, q, velocity)
+        first = contact.friction(table, q, velocity)
         geometry = pair_loops._geometry(
             table.kernel, False, table.gathered(q), table.gathered(velocity), table.reaches, *table.kernel_arguments
         )
@@ -96,7 +96,7 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
         assert float(first.abs().sum()) == 0
         traction, turned, before = pair_loops.vectors(known_by_table[table][table.slots].t())
         awaited = law.formulas.expected_traction(turned, before, slid - before, traction, constants).components()
-        found = contact.expected_friction(table, q, velocity, known_by_table[table])[table.slots]
+        found = contact.friction(table, q, velocity, known_by_table[table])[table.slots]
         assert torch.allclose(found[:, :3], torch.stack(awaited, dim=1), rtol=1e-9, atol=1e-12)
         assert torch.allclose(found[:, 3:], known[:, 3:], rtol=1e-10, atol=1e-12)
 
@@ -114,7 +114,7 @@ def test_summary_of_pairs(kind, by, monkeypatch):
         contact = model.self_contacts[table.contact]
         found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
         assert len(found.robot) and torch.equal(summary.robot, found.robot)
-        _, normal, slid = contact.first_friction(table, q, velocity)[table.slots][found.chosen].split(3, dim=1)
+        _, normal, slid = contact.friction(table, q, velocity)[table.slots][found.chosen].split(3, dim=1)
         along = slid - (slid * normal).sum(1, keepdim=True) * normal
         forces = found.force().unflatten(0, (-1, 3))
         on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)

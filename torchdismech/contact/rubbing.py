@@ -47,39 +47,24 @@ class SmoothedFriction:
 
         Tractions are those of the state's velocities.
         """
-        return self.of_forces(state) + self.first_on_pairs(state.q, state.velocity)
+        return self.of_forces(state) + self.on_pairs(state.q, state.velocity)
 
-    def of_forces(self, state: State) -> list[Tensor]:
-        """Return the friction (B, P, k) of each force with which a search begins at a state."""
-        return [force.first_friction(state) for force in self._forces]
-
-    def first_on_pairs(self, q: Tensor, velocity: Tensor) -> list[Tensor]:
-        """Return the friction (B, P, 9) of each table of pairs with which a search begins at q and velocity (B, n)."""
-        return [self._contacts[table.contact].first_friction(table, q, velocity) for table in self._tables]
-
-    def expected_of_forces(self, state: State, friction_before: Sequence[Tensor]) -> list[Tensor]:
-        """Return the friction (B, P, k) of each force at the next iterate, with linearised tractions.
+    def of_forces(self, state: State, before: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Return the friction (B, P, k) of each force at a state.
 
         Parameters
         ----------
-        state : of the next iterate.
-        friction_before : (B, P, k) for each force, at the iterate before.
+        before : that at the iterate before, from which tractions are linearised; None where a search begins.
         """
-        of_forces = zip(self._forces, friction_before, strict=True)
-        return [force.expected_friction(state, before) for force, before in of_forces]
+        if before is None:
+            return [force.first_friction(state) for force in self._forces]
+        return [force.expected_friction(state, of_force) for force, of_force in zip(self._forces, before, strict=True)]
 
-    def expected_on_pairs(self, q: Tensor, velocity: Tensor, friction_before: Sequence[Tensor]) -> list[Tensor]:
-        """Return the friction (B, P, 9) of each table of pairs at the next iterate, with linearised tractions.
-
-        Parameters
-        ----------
-        q, velocity : (B, n) of the next iterate.
-        friction_before : at the iterate before, for all forces and tables.
-        """
-        tables = zip(self._tables, friction_before[self.force_count :], strict=True)
-        return [
-            self._contacts[table.contact].expected_friction(table, q, velocity, of_table) for table, of_table in tables
-        ]
+    def on_pairs(self, q: Tensor, velocity: Tensor, before: Sequence[Tensor] | None = None) -> list[Tensor]:
+        """Return the friction (B, P, 9) of each table of pairs at q and velocity (B, n); `before` as in `of_forces`."""
+        of_tables = [None] * len(self._tables) if before is None else before
+        tables = zip(self._tables, of_tables, strict=True)
+        return [self._contacts[table.contact].friction(table, q, velocity, of_table) for table, of_table in tables]
 
     def step_fraction(self, motion: Tensor) -> Tensor | None:
         """Return the fraction (B, 1), up to 1, of a motion (B, 3 N) of the nodes that a search may take at once.

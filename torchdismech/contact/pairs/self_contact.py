@@ -31,7 +31,6 @@ from torchdismech.contact.pairs.primitives import (
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
 from torchdismech.errors import InputError, name_in_files, real_number, truth, whole_number
-from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body, OnBody, concatenated_sizes
@@ -303,29 +302,28 @@ class SelfContact(OnBody):
         """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
         return not self.constrained and self.law.friction is not None
 
-    def first_friction(self, table: PairTable, q: Tensor, velocity: Tensor) -> Tensor:
-        """Return the friction (B, P, KNOWN) of a table's pairs with which a search begins, at q and velocity (B, n).
+    def friction(self, table: PairTable, q: Tensor, velocity: Tensor, before: Tensor | None = None) -> Tensor:
+        """Return the friction (B, P, KNOWN) of a table's pairs at q and velocity (B, n); zeros in empty slots.
 
         The `KNOWN` numbers are traction, normal, and velocity of the first closest point relative to the second, see
-        `contact.rubbing`; zeros in empty slots. For smoothed friction.
-        """
-        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
-            return sums.first_friction(q, velocity)
-        return self._friction_by_torch(table, self._loops[table.kernel].first_friction, q, velocity)
-
-    def expected_friction(self, table: PairTable, q: Tensor, velocity: Tensor, friction_before: Tensor) -> Tensor:
-        """Return the friction (B, P, KNOWN) of a table's pairs at the next iterate, with linearised tractions.
+        `contact.rubbing`. For smoothed friction.
 
         Parameters
         ----------
-        q, velocity : (B, n) of the next iterate.
-        friction_before : (B, P, KNOWN) the friction at the iterate before.
+        before : (B, P, KNOWN) the friction at the iterate before, from which tractions are linearised; None: they are
+            those of the velocity, with which a search begins.
         """
-        if len(table) and (sums := self.sums(table, q, velocity)) is not None:
-            return sums.expected_friction(q, velocity, friction_before)
-        return self._friction_by_torch(
-            table, self._loops[table.kernel].expected_friction, q, velocity, friction_before[table.slots].t()
-        )
+        sums = self.sums(table, q, velocity) if len(table) else None
+        if sums is not None:
+            return sums.first_friction(q, velocity) if before is None else sums.expected_friction(q, velocity, before)
+        friction = q.new_zeros(*table.shape, KNOWN)
+        if len(table):
+            loops, law = self._loops[table.kernel], self._force_law.constants.at(table.robot).tensors()
+            known = [] if before is None else [before[table.slots].t()]
+            inputs = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.kernel_arguments)
+            loop = loops.first_friction if before is None else loops.expected_friction
+            friction[table.slots] = loop.of_columns(*inputs).t()
+        return friction
 
     def limit_step(self, table: PairTable, motion: Tensor, fraction: Tensor) -> None:
         """Lower `fraction` (B,), in place, to the part of a motion that a search may take for the pairs of a table.
@@ -341,27 +339,6 @@ class SelfContact(OnBody):
         else:
             fractions = self._loops[table.kernel].step_fraction.of_columns(table.gathered(motion), table.reaches)[0]
             fraction.scatter_reduce_(0, table.robot, fractions, "amin")
-
-    def _friction_by_torch(
-        self, table: PairTable, loop: Fused, q: Tensor, velocity: Tensor, *friction_before: Tensor
-    ) -> Tensor:
-        """Return the friction (B, P, KNOWN) that a loop finds by torch for the pairs of a table; zeros in empty slots.
-
-        `friction_before` (KNOWN, C) is the friction at the iterate before, for loops that need it.
-        """
-        friction = q.new_zeros(*table.shape, KNOWN)
-        if len(table):
-            law = self._force_law.constants.at(table.robot).tensors()
-            inputs = (
-                table.gathered(q),
-                table.gathered(velocity),
-                table.reaches,
-                *friction_before,
-                *law,
-                *table.kernel_arguments,
-            )
-            friction[table.slots] = loop.of_columns(*inputs).t()
-        return friction
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
         """Return gaps, loads and sliding speeds of a table's pairs that touch at q and velocity (B, n).

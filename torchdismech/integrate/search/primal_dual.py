@@ -63,7 +63,7 @@ def primal_dual_newton(
     """
     at = begun(equations, x, options, running) if first is None else begun_at(equations, first, options, running)
     q, velocity, *friction = equations.compiled(first_friction)(equations, at.x)
-    friction += equations.rubbing.first_on_pairs(q, velocity)
+    friction += equations.rubbing.on_pairs(q, velocity)
     least = torch.full_like(at.norm, torch.inf)
     return _PrimalDual(equations, at, options, friction, LARGEST_GROWTH * at.norm, least).root()
 
@@ -232,7 +232,7 @@ def after_step(equations: StepEquations, x: Tensor, step: Tensor, *friction: Ten
     fraction = rubbing.step_fraction(nodal_motion(equations, step))
     there = equations.advanced(x, step if fraction is None else fraction * step)
     q, velocity, *expected = equations.compiled(expected_friction)(equations, there, *friction[: rubbing.force_count])
-    expected += rubbing.expected_on_pairs(q, velocity, friction)
+    expected += rubbing.on_pairs(q, velocity, friction[rubbing.force_count :])
     with rubbing.with_tractions(expected):
         residual, values = equations.residual_and_matrix(there)
     return [there, residual, values, *expected]
@@ -261,4 +261,4 @@ def expected_friction(equations: StepEquations, x: Tensor, *friction: Tensor) ->
     friction : (B, P, k) of forces at the iterate before; see `SmoothedFriction`.
     """
     state = equations.evaluated_state(equations.full(x))
-    return [state.q, state.velocity, *equations.rubbing.expected_of_forces(state, friction)]
+    return [state.q, state.velocity, *equations.rubbing.of_forces(state, friction)]
