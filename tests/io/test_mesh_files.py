@@ -275,8 +275,8 @@ def test_gltf_with_its_buffers_is_read(tmp_path):
         read_mesh(path)
 
 
-def test_a_corner_that_a_gltf_file_does_not_have_is_named(tmp_path):
-    """It ended in an `IndexError`."""
+def test_what_a_gltf_file_does_not_have_is_named(tmp_path):
+    """Name a corner that there is not, and nodes without a third coordinate: both ended in errors of NumPy."""
     for name, content in trimesh.Trimesh(SQUARE, HALVES, process=False).export(file_type="gltf").items():
         (tmp_path / name).write_bytes(content)
     about = json.loads((tmp_path / "model.gltf").read_text())
@@ -284,6 +284,9 @@ def test_a_corner_that_a_gltf_file_does_not_have_is_named(tmp_path):
     buffer = tmp_path / about["buffers"][about["bufferViews"][corners["bufferView"]]["buffer"]]["uri"]
     buffer.write_bytes(struct.pack("<I", 9) + buffer.read_bytes()[4:])
     with pytest.raises(InputError, match=r"model.gltf: triangle 0 \(nodes 9, .*there is no node 9"):
+        read_mesh(tmp_path / "model.gltf")
+    (tmp_path / "model.gltf").write_text(json.dumps(about).replace("VEC3", "VEC2"))
+    with pytest.raises(InputError, match=r"model.gltf: expected nodes of three coordinates, got .* shape \(4, 2\)"):
         read_mesh(tmp_path / "model.gltf")
 
 

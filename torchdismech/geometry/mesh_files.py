@@ -158,6 +158,8 @@ def _joined(path: Path, scene, only_triangles: bool) -> tuple[np.ndarray, np.nda
                 f"{path}: expected triangles only, got {geometry!r}, a {type(mesh).__name__} (points or lines)"
             )
         x = np.asarray(mesh.vertices, dtype=np.float64)
+        if x.ndim != 2 or x.shape[1] != 3:
+            raise InputError(f"{path}: expected nodes of three coordinates, got numbers of shape {x.shape}")
         faces = np.asarray(mesh.faces, dtype=np.int64).reshape(-1, 3)  # without faces trimesh returns shape (0,)
         if not np.array_equal(place, np.eye(4)):  # a product with the identity would still round
             x = x @ place[:3, :3].T + place[:3, 3]

@@ -234,16 +234,15 @@ class SelfContact(OnBody):
         low, high : (B, N, 3) corners of the boxes [m].
         number : of this contact among those of the robot.
         """
-        pairs_of_kernels: list[tuple[Kernel, NearPairs]]
+        near: dict[Kernel, NearPairs] = {}
         if self.lines is None:
-            pairs_of_kernels = [(closest_segments, self._near_pairs(closest_segments, low, high))]
+            near[closest_segments] = self._near_pairs(closest_segments, low, high)
         else:
-            straight, crossing = self._near_lines(self.lines, low, high)
-            pairs_of_kernels = [(closest_segments, straight), (closest_crossing, crossing)]
+            near[closest_segments], near[closest_crossing] = self._near_lines(self.lines, low, high)
         if len(self.triangles.nodes):
-            pairs_of_kernels.append((closest_on_triangle, self._near_pairs(closest_on_triangle, low, high)))
+            near[closest_on_triangle] = self._near_pairs(closest_on_triangle, low, high)
         tables = []
-        for kernel, pairs in pairs_of_kernels:
+        for kernel, pairs in near.items():
             rounding = self.rounding if kernel is closest_segments else 0.0
             tables.append(PairTable.of(kernel, pairs.listed, pairs.reach, len(low), rounding, number, pairs.continues))
         return tables
