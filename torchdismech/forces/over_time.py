@@ -29,12 +29,10 @@ def of_times(rows, count: int, what: str) -> Tensor:
 
 def between(times: Tensor, rows: Tensor, time: Tensor) -> Tensor:
     """Return the numbers (B, k) at times (B,), of the dtype of `times`, from rows (T, k) or (T, B, k)."""
+    robot = () if rows.dim() == 2 else (torch.arange(len(time), device=time.device) % rows.shape[1],)
     if len(times) == 1:
-        return rows[0].expand(len(time), -1)
+        return rows[0, *robot].expand(len(time), -1)
     after = torch.searchsorted(times, time.detach().contiguous()).clamp(1, len(times) - 1)
     before = after - 1
     share = ((time - times[before]) / (times[after] - times[before])).clamp(0, 1)[:, None].to(rows.dtype)
-    if rows.dim() == 2:
-        return torch.lerp(rows[before], rows[after], share)
-    robot = torch.arange(len(time), device=time.device) % rows.shape[1]
-    return torch.lerp(rows[before, robot], rows[after, robot], share)
+    return torch.lerp(rows[before, *robot], rows[after, *robot], share)
