@@ -306,14 +306,6 @@ def test_check_prints_what_touches(load, tmp_path):
 # ---- what happens ------------------------------------------------------------------------------------------------
 
 
-def test_floor_carries_the_weight(load):
-    """Drop a rod on a floor: it comes to rest with the overlap that its weight takes, and holds its weight."""
-    trajectory = run(load(rod(RADIUS + 1e-4) + GRAVITY.format(0.0) + time(0.5, dt=0.01) + FLOOR + "tolerance = 1e-4\n"))
-    overlap = RADIUS - trajectory.positions[-1, 0, :, 2]
-    # 2 k times the overlap of each node; the smooth onset adds exp(-15 d / tolerance), 1e-26 here
-    assert (2 * 100.0 * overlap.sum()).item() == pytest.approx(WEIGHT, rel=1e-3)
-
-
 def test_rests_on_a_floor_that_is_a_constraint(load):
     """Find the equilibrium of a rod that is held above the floor."""
     floor = '[floor]\nresponse = "complementarity"\n'
@@ -322,17 +314,6 @@ def test_rests_on_a_floor_that_is_a_constraint(load):
     assert trajectory.positions[-1, 0, -1, 2].item() == pytest.approx(RADIUS, abs=1e-8)
     # .59 for a beam that leaves the floor at .12 m; the rod has four edges
     assert trajectory.contact["force/floor"][-1, 0, 2].item() / WEIGHT == pytest.approx(0.59, abs=0.1)
-
-
-def test_friction_holds_below_its_angle_and_slides_above(load):
-    """Tilt gravity by 0.2 on floors of friction 0.3 and 0.1: one rod sticks, the other slides as it should."""
-    text = rod(RADIUS) + GRAVITY.format(0.2 * 9.81) + time(0.2) + FLOOR + "friction = 0.3\n"
-    trajectory = run(load(text + randomized("floor.friction", [0.3, 0.1])))
-    moved = trajectory.positions[-1, :, :, 0].mean(1) - trajectory.positions[0, :, :, 0].mean(1)
-    assert moved[0] < 1e-3 * 0.2  # creeps at less than the slip velocity
-    # a = (0.2 - 0.1) g from the start; implicit Euler adds one step to the time, the first steps touch less
-    speed = trajectory.velocities[-1, 1, :, 0].mean().item()
-    assert speed == pytest.approx(0.1 * 9.81 * 0.2, rel=0.1)
 
 
 def test_constraint_holds_below_the_angle_of_friction_and_lets_slide_above(load):
@@ -379,40 +360,6 @@ def test_rod_rests_on_a_mesh_like_on_the_sphere_that_it_stands_for(load, tmp_pat
     # a ball of 2560 triangles is at most 0.1 mm smaller
     torch.testing.assert_close(on_mesh, on_sphere, rtol=0, atol=5e-4)
     assert on_sphere[0, 2] < 0 and on_sphere[2, 2] > 0.8 * RADIUS
-
-
-@pytest.mark.parametrize("motion", ["velocity = [0, 0.2, 0]\n", 'path = "way.csv"\n'])
-def test_moving_obstacle_pushes_a_rod(load, motion):
-    """Move a block against a rod in space: it leaves at the block's speed or faster, no node inside the block."""
-    block = '[[obstacle]]\nshape = "box"\ncenter = [0.1, -0.06, 0]\nsize = [0.3, 0.1, 0.1]\nstiffness = 200.0\n'
-    text = rod(0.0) + time(0.1) + block + 'response = "barrier"\n' + motion
-    trajectory = run(load(text, way__csv="0,0,0,0\n1,0,0.2,0\n"))
-    front = -0.01 + 0.2 * trajectory.time
-    assert (trajectory.positions[:, 0, :, 1].amin(1) - RADIUS > front).all()
-    assert trajectory.velocities[-1, 0, :, 1].mean() > 0.19
-
-
-@pytest.mark.slow
-def test_self_contact_holds_a_rod_on_another(load):
-    """Lay a rod across another that is held: it stays on top with self-contact, and falls through without."""
-    text = (
-        "[robot]\nnodes = [[-0.05, 0, 0], [0, 0, 0], [0.05, 0, 0], [0, -0.05, 0.01], [0, 0, 0.01], [0, 0.05, 0.01]]\n"
-        "rod_edges = [[0, 1], [1, 2], [3, 4], [4, 5]]\n"
-        f'[rod]\nsection = {{shape = "circle", radius = {RADIUS}}}\nyoungs = 1e6\ndensity = 1000.0\n'
-        "[[clamp]]\nnodes = [0, 1, 2]\n" + GRAVITY.format(0.0) + time(0.1)
-    )
-    held = run(load(text + "[self_contact]\nstiffness = 100.0\n")).positions[-1, 0, 4, 2]
-    assert held > 0.8 * 2 * RADIUS
-    constrained = run(load(text + '[self_contact]\nresponse = "complementarity"\n'))
-    assert constrained.positions[-1, 0, 4, 2] > 2 * RADIUS - 2e-8 and (constrained.contact["penetration"] < 2e-8).all()
-    assert run(load(text)).positions[-1, 0, 4, 2] < -0.03
-
-
-def test_barrier_keeps_a_falling_rod_off_the_floor(load):
-    """Drop a rod at 1 m/s: its gap to the floor stays above 0."""
-    text = rod(0.03) + GRAVITY.format(0.0) + time(0.2) + FLOOR + 'response = "barrier"\n'
-    gap = run(load(text)).positions[:, 0, :, 2] - RADIUS
-    assert gap.min() > 0 and gap[-1].max() < 0.5 * RADIUS
 
 
 def test_plate_is_not_jumped_over(load):
