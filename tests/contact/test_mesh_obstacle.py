@@ -5,6 +5,7 @@ import pytest
 import torch
 import trimesh
 
+from tests.contact.shape_derivatives import assert_derivatives_of_autograd, assert_derivatives_of_differences
 from torchdismech.contact.obstacles import nearest
 from torchdismech.contact.obstacles.mesh import Mesh
 from torchdismech.contact.obstacles.shapes import Box, Sphere
@@ -188,48 +189,18 @@ def test_mesh_of_a_box_is_the_box(subdivisions):
     assert ((values[2] - expected[2]).abs().flatten(2).amax(-1) < 1e-13 + 1e-13 / distance + 1e-14 / distance**2).all()
 
 
-def derivatives_by_autograd(obstacle: Mesh, points: torch.Tensor):
-    """Return values and the autograd derivatives of distance and normal."""
-    points = points.clone().requires_grad_()
-    distance, normal, curvature = obstacle.distance_and_derivatives(points)
-    (slope,) = torch.autograd.grad(distance.sum(), points, retain_graph=True)
-    turn = [torch.autograd.grad(normal[..., k].sum(), points, retain_graph=True)[0] for k in range(3)]
-    return distance, normal, curvature, slope, torch.stack(turn, -2)
-
-
 @pytest.mark.parametrize("name", MESHES)
 def test_normal_and_curvature_are_the_autograd_derivatives(name):
-    """Differentiate distance and normal by autograd; the normal is a unit vector."""
+    """Differentiate distance and normal by autograd."""
     mesh = MESHES[name]()
-    distance, normal, curvature, slope, turn = derivatives_by_autograd(
-        Mesh(mesh.vertices, mesh.faces), scattered(mesh, 2000)
-    )
-    torch.testing.assert_close(normal.norm(dim=-1), torch.ones_like(distance), rtol=0, atol=1e-14)
-    torch.testing.assert_close(slope, normal, rtol=0, atol=1e-13)
-    # curvatures reach 1/d ~ 1e3, each with its rounding
-    torch.testing.assert_close(turn, curvature, rtol=1e-11, atol=1e-11)
+    assert_derivatives_of_autograd(Mesh(mesh.vertices, mesh.faces), scattered(mesh, 2000))
 
 
 @pytest.mark.parametrize("name", ["bumpy", "bracket"])
 def test_derivatives_are_the_central_differences(name):
-    """Differentiate by central differences at the points whose neighbours have the same nearest feature."""
-    mesh, h = MESHES[name](), 1e-6
-    obstacle, points = Mesh(mesh.vertices, mesh.faces), scattered(mesh, 2000)
-    _, normal, curvature = obstacle.distance_and_derivatives(points)
-    curved = 1 + curvature.flatten(2).abs().amax(-1)
-    smooth, slopes, turns = torch.ones_like(curved, dtype=torch.bool), [], []
-    for axis in torch.eye(3, dtype=torch.float64):
-        after, before = (obstacle.distance_and_derivatives(points + s * h * axis) for s in (1, -1))
-        slopes.append((after[0] - before[0]) / (2 * h))
-        turns.append((after[1] - before[1]) / (2 * h))
-        for _, n, c in (after, before):
-            smooth &= (c - curvature).flatten(2).abs().amax(-1) < 1e-2 * curved
-            smooth &= (n - normal).abs().amax(-1) < 2 * h * curved
-    assert smooth.double().mean() > 0.99
-    # h^2 times the third derivative, and the rounding of points up to 100 away over h
-    slack = 1e-9 * (1 + points.norm(dim=-1))
-    assert ((torch.stack(slopes, -1) - normal).abs().amax(-1) < slack * curved**2)[smooth].all()
-    assert ((torch.stack(turns, -1) - curvature).flatten(2).abs().amax(-1) < slack * curved**3)[smooth].all()
+    """Differentiate by central differences."""
+    mesh = MESHES[name]()
+    assert_derivatives_of_differences(Mesh(mesh.vertices, mesh.faces), scattered(mesh, 2000))
 
 
 @pytest.mark.parametrize("name", MESHES)

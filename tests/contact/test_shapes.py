@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy.spatial.transform import Rotation
 
+from tests.contact.shape_derivatives import assert_derivatives_of_autograd, assert_derivatives_of_differences
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.errors import InputError
@@ -40,12 +41,6 @@ def scattered(count: int, batch: int = 3, seed: int = 0) -> torch.Tensor:
     """Return points (batch, count, 3) in and around the shapes."""
     generator = torch.Generator().manual_seed(seed)
     return 3 * torch.rand(batch, count, 3, generator=generator, dtype=torch.float64) - 1.5
-
-
-def gradients(values: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    """Return the derivative of each component (..., m) of point-wise values by the points (..., 3): (..., m, 3)."""
-    rows = [torch.autograd.grad(values[..., k].sum(), by, retain_graph=True)[0] for k in range(values.shape[-1])]
-    return torch.stack(rows, -2)
 
 
 def half_space_distance(x, b):
@@ -109,39 +104,14 @@ def test_distance_is_the_independent_one(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_normal_and_curvature_are_the_autograd_derivatives(name):
-    """Differentiate the distance and the normal by the points; the normal is a unit vector, the curvature symmetric."""
-    points = scattered(10_000).requires_grad_()
-    distance, normal, curvature = PER_ROBOT[name](EVERY).distance_and_derivatives(points)
-    assert distance.shape == (3, 10_000) and normal.shape == points.shape and curvature.shape == (3, 10_000, 3, 3)
-    torch.testing.assert_close(gradients(distance[..., None], points)[..., 0, :], normal, rtol=0, atol=1e-13)
-    torch.testing.assert_close(normal.norm(dim=-1), torch.ones(3, 10_000, dtype=torch.float64), rtol=0, atol=1e-14)
-    if not normal.requires_grad:  # a plane
-        assert (curvature == 0).all()
-        return
-    # curvatures reach 1/d ~ 1e3, each with its rounding
-    torch.testing.assert_close(gradients(normal, points), curvature, rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(curvature, curvature.mT, rtol=1e-11, atol=1e-11)
+    """Differentiate distance and normal by autograd."""
+    assert_derivatives_of_autograd(PER_ROBOT[name](EVERY), scattered(10_000))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_derivatives_are_the_central_differences(name):
-    """Differentiate by central differences at the points whose neighbours lie in the same region."""
-    shape, points, h = PER_ROBOT[name](EVERY), scattered(2000, seed=1), 1e-6
-    _, normal, curvature = shape.distance_and_derivatives(points)
-    smooth = torch.ones(points.shape[:2], dtype=torch.bool)
-    slopes, turns = [], []
-    for axis in torch.eye(3, dtype=torch.float64):
-        after, before = (shape.distance_and_derivatives(points + s * h * axis) for s in (1, -1))
-        slopes.append((after[0] - before[0]) / (2 * h))
-        turns.append((after[1] - before[1]) / (2 * h))
-        for _, _, c in (after, before):  # the curvature of an edge of a box begins with a jump
-            smooth &= (c - curvature).flatten(2).abs().amax(-1) < 1e-3 * (1 + curvature.flatten(2).abs().amax(-1))
-        smooth &= (after[1] - before[1]).abs().amax(-1) < 1e-2
-    assert smooth.double().mean() > 0.99
-    curved = 1 + curvature.flatten(2).abs().amax(-1)[smooth][:, None]
-    # h^2 times the third derivative (curvature squared), and rounding over h: 1e-16/1e-6
-    assert ((torch.stack(slopes, -1) - normal)[smooth].abs() < 1e-9 * curved**2).all()
-    assert ((torch.stack(turns, -1) - curvature)[smooth].flatten(1).abs() < 1e-9 * curved**3).all()
+    """Differentiate by central differences."""
+    assert_derivatives_of_differences(PER_ROBOT[name](EVERY), scattered(2000, seed=1))
 
 
 @pytest.mark.parametrize("name", NAMES)
