@@ -21,7 +21,7 @@ from torchdismech.errors import InputError, shown
 from torchdismech.forces.over_time import between
 from torchdismech.io.dismech import text_of
 from torchdismech.system.memory import size_of
-from torchdismech.values.given import NUMBER
+from torchdismech.values.given import NUMBER, tensor_of
 
 __all__ = ["TimeTable", "first_of_times", "read_time_table", "read_vectors"]
 
@@ -32,10 +32,15 @@ UNREADABLE = (zipfile.BadZipFile, KeyError, IndexError, ValueError, TypeError, A
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Numbers over time: `values` (T, C) at the increasing `times` (T,) [s]."""
+    """Numbers over time: `values` (T, C), or (T, B, C) of each robot, at the increasing `times` (T,) [s]."""
 
     times: Tensor
     values: Tensor
+
+    @classmethod
+    def constant(cls, number: float | Tensor) -> TimeTable:
+        """Return the table of one column that has the same number, or the same of each robot (B, 1), at all times."""
+        return cls(torch.zeros(1, device="cpu"), tensor_of(number, torch.float64).reshape(1, -1, 1))
 
     def at(self, time: Tensor) -> Tensor:
         """Return the numbers (B, C) at the times (B,) [s], linear between rows and constant beyond them."""

@@ -35,14 +35,14 @@ class Driven:
 
     Attributes
     ----------
-    columns : for each of them a table over time, or a constant: a number, or (B, 1), one for each robot.
+    columns : for each of them a table over time; of a constant it has one row.
     """
 
-    columns: list[TimeTable | float | Tensor]
+    columns: list[TimeTable]
 
     def at(self, time: Tensor) -> Tensor:
         """Return the numbers (B, T) at the times (B,)."""
-        return torch.cat([_column(column, time) for column in self.columns], dim=1)
+        return torch.cat([column.at(time) for column in self.columns], dim=1)
 
 
 @dataclass(frozen=True)
@@ -126,14 +126,11 @@ def _number(table: Any, name: str) -> float | Tensor:
     return DEFAULTS.get(name, 0.0) if given is None else given
 
 
-def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | float | Tensor:
-    """Return what drives one tendon or chamber of a group: a table over time, a number, or (B, 1).
-
-    Negative tensions are refused.
-    """
+def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable:
+    """Return what drives one tendon or chamber of a group over time; negative tensions are refused."""
     name, file = group.driven_by, schema.drive_file(table)
     if file is None:
-        return _number(table, name)
+        return TimeTable.constant(_number(table, name))
     key: Key = (group.kind, k, f"{name}_file")
     rows = table_over_time(scene, key, file, {1: f"{name} [{UNITS[name]}]"})
     if name == "tension" and bool(torch.any(rows.values < 0)):
@@ -141,21 +138,13 @@ def _over_time(scene: Scene, group: _Group, k: int, table: Any) -> TimeTable | f
     return rows
 
 
-def _refuse_pulls(
-    scene: Scene, group: _Group, force: RoutedForce, columns: Sequence[TimeTable | float | Tensor]
-) -> None:
+def _refuse_pulls(scene: Scene, group: _Group, force: RoutedForce, columns: Sequence[TimeTable]) -> None:
     """Refuse files that pull in more than the whole length of their tendons."""
     if not isinstance(force, Tendons) or group.driven_by != "pull":
         return
     for tendon, ((k, table), column) in enumerate(zip(group.tables, columns, strict=True)):
-        if isinstance(column, TimeTable):
+        if table.pull_file is not None:
             most = torch.zeros(len(columns), dtype=torch.float64, device="cpu")
             most[tendon] = column.values.max()
             if problem := force.problem_of_pull(most):
                 raise SceneError(scene.path, (group.kind, k, "pull_file"), f"{table.pull_file}: {problem}")
-
-
-def _column(column: TimeTable | float | Tensor, time: Tensor) -> Tensor:
-    if isinstance(column, TimeTable):
-        return column.at(time)
-    return tensor_of(column, torch.float64).to(time).reshape(-1, 1).expand(len(time), 1)
