@@ -22,27 +22,11 @@ from torchdismech.values import tensor_of
 if TYPE_CHECKING:
     from torchdismech.io.scene.scene import Scene
 
-__all__ = ["Driven", "actuators", "driven_over_time"]
+__all__ = ["actuators", "driven_over_time"]
 
 UNITS = {"tension": "N", "pull": "m", "pressure": "Pa"}
 OF_TENDONS = ("tension", "pull", "stiffness", "pretension", "friction", "slip_velocity")
 DEFAULTS = {"pretension": 0.0, "slip_velocity": SLIP_VELOCITY}
-
-
-@dataclass(frozen=True)
-class Driven:
-    """The tension, pull or pressure of each of T tendons or chambers as a function of time.
-
-    Attributes
-    ----------
-    columns : for each of them a table over time; of a constant it has one row.
-    """
-
-    columns: list[TimeTable]
-
-    def at(self, time: Tensor) -> Tensor:
-        """Return the numbers (B, T) at the times (B,)."""
-        return torch.cat([column.at(time) for column in self.columns], dim=1)
 
 
 @dataclass(frozen=True)
@@ -66,16 +50,19 @@ def actuators(scene: Scene) -> list[RoutedForce]:
     return [_force(scene, group) for group in _groups(scene)]
 
 
-def driven_over_time(scene: Scene, model: Model) -> dict[str, Driven]:
-    """Return what files set over time for tendons and chambers, by the names of the model's constants."""
+def driven_over_time(scene: Scene, model: Model) -> dict[str, list[TimeTable]]:
+    """Return a table over time of each tendon or chamber of a force, by the names of the constants that drive them.
+
+    Forces that no file drives are left out.
+    """
     names = {place: name for name, place in model.places.items()}
     forces = [force for force in model.forces if isinstance(force, RoutedForce)]
-    driven: dict[str, Driven] = {}
+    driven: dict[str, list[TimeTable]] = {}
     for group, force in zip(_groups(scene), forces, strict=False):  # after these are those that Python has added
         if any(schema.drive_file(table) is not None for _, table in group.tables):
             columns = [_over_time(scene, group, k, table) for k, table in group.tables]
             _refuse_pulls(scene, group, force, columns)
-            driven[names[force, group.driven_by]] = Driven(columns)
+            driven[names[force, group.driven_by]] = columns
     return driven
 
 

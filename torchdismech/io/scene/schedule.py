@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from torchdismech.geometry.quaternions import product
-from torchdismech.io.scene.actuators import Driven
 from torchdismech.io.scene.users_code import UsersFunction
 from torchdismech.io.tables import TimeTable
 from torchdismech.model import Model
@@ -123,7 +122,7 @@ class Schedule:
     strains : tables over time by the fields of `Control` that they set, which are keys of [actuation]:
         natural_curvature has S columns for kappa1 of the springs [1], or 2 S for kappa1 and then kappa2,
         natural_membrane_strain E11, E22, E12 of each triangle in turn, and the others a column for each element.
-    values : constants of the model that files set over time, by name.
+    values : constants of the model that files set over time, by name: a table for each of their columns.
     poses : whether clamps with a direction turn: then all clamps move as rigid bodies, by poses.
     function : called last with (time, model, control); the control that it returns is the schedule's.
     """
@@ -131,7 +130,7 @@ class Schedule:
     node_motions: list[NodeMotion]
     edge_motions: list[Twisting]
     strains: dict[str, TimeTable] = field(default_factory=dict)
-    values: dict[str, Driven] = field(default_factory=dict)
+    values: dict[str, list[TimeTable]] = field(default_factory=dict)
     poses: bool = False
     function: Function | None = None
 
@@ -149,7 +148,9 @@ class Schedule:
             **{name: _of_control(name, table.at(time), model) for name, table in self.strains.items()},
             clamped_q=self._clamped_q(time, model),
             pose=self._pose(time, model) if self.poses else None,
-            values={name: table.at(time) for name, table in self.values.items()},
+            values={
+                name: torch.cat([column.at(time) for column in columns], 1) for name, columns in self.values.items()
+            },
         )
         return control if self.function is None else self.function(time, model, control)
 
