@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["build_integrator", "build_model"]
 
 SUBSTEPS_WITH_CONTACT = 16
+METHODS = {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint, "newmark": Newmark}
 
 
 def build_model(
@@ -101,13 +102,11 @@ def build_integrator(scene: Scene) -> SteppingMethod:
         common["max_iterations"] = simulation.max_iterations
     if simulation.integrator == "static":
         return Static(load_steps=simulation.load_steps or 1, unstable=simulation.unstable or "leave", **common)
+    common["dt"] = simulation.dt
+    if simulation.integrator == "bdf2":
+        return BDF2(**common)
     most = simulation.max_substeps
     if most is None:  # a step in which bodies would pass through each other often succeeds in smaller parts
         most = SUBSTEPS_WITH_CONTACT if scene.document.contacts else 0
-    common |= {"dt": simulation.dt, "max_substeps": most}
-    if simulation.integrator == "newmark":
-        coefficients = {name: getattr(simulation, name) for name in ("beta", "gamma")}
-        return Newmark(**common, **{name: value for name, value in coefficients.items() if value is not None})
-    if simulation.integrator == "bdf2":
-        return BDF2(**{name: value for name, value in common.items() if name != "max_substeps"})
-    return {"implicit_euler": ImplicitEuler, "implicit_midpoint": ImplicitMidpoint}[simulation.integrator](**common)
+    of_newmark = {name: value for name, value in simulation if name in ("beta", "gamma") and value is not None}
+    return METHODS[simulation.integrator](**common, max_substeps=most, **of_newmark)
