@@ -54,7 +54,7 @@ def all_lines(model: Model) -> tuple[torch.Tensor, torch.Tensor]:
 
 def listed(table: PairTable, robot: int) -> set[tuple[int, ...]]:
     """Return the ends of edges of a robot's pairs, the lower edge first."""
-    nodes = table.listed_nodes[table.robot == robot][:, :4].tolist()
+    nodes = table.listed.nodes[table.robot == robot][:, :4].tolist()
     return {tuple(n) if n[0] < n[2] else (*n[2:], *n[:2]) for n in nodes}
 
 
@@ -214,7 +214,7 @@ class Ring:
 
     def _on_rod(self, found: Touching) -> torch.Tensor:
         """Return 1 for nodes (n, A) of the rod, 0 for those of the ring."""
-        return (found.table.listed_nodes[found.chosen].t() >= EDGES).double()
+        return (found.table.listed.nodes[found.chosen].t() >= EDGES).double()
 
 
 def test_a_ring_is_as_good_as_round():

@@ -323,7 +323,7 @@ def test_rows_of_a_table(index):
     assert rows.robot.tolist() == [k for k, _ in expected] and rows.contact == 3
     pairs = torch.tensor([pair for _, pair in expected])
     assert rows.shape == (len(wanted), FEWEST_SLOTS) and torch.equal(rows.slot, table.slot[pairs])
-    assert torch.equal(rows.listed_nodes, table.listed_nodes[pairs])
+    assert torch.equal(rows.listed.nodes, table.listed.nodes[pairs])
     assert torch.equal(rows.reaches, reach[pairs]) and torch.equal(
         torch.stack(rows.kernel_arguments), table.continues[:, pairs]
     )

@@ -43,7 +43,7 @@ def found(model) -> list[set]:
     result: list[set] = [set() for _ in model.self_contacts]
     for table in pairs.tables:
         split = 2 if table.rounding else 1
-        for nodes in table.listed_nodes.tolist():
+        for nodes in table.listed.nodes.tolist():
             key = frozenset([frozenset(nodes[:split]), frozenset(nodes[split:])])
             assert not any(key in other for other in result)  # no pair is ruled twice
             result[table.contact].add(key)

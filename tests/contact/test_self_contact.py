@@ -94,7 +94,7 @@ def near(model: Model, kind: int, positions: torch.Tensor, ring: int, tolerance:
 def listed(table, kind: int) -> list[set]:
     """Return the pairs of each robot of a table."""
     split = 2 if kind == 0 else 1
-    pairs = [table.listed_nodes[table.robot == robot] for robot in range(table.shape[0])]
+    pairs = [table.listed.nodes[table.robot == robot] for robot in range(table.shape[0])]
     found = [{named(n, split) for n in nodes.tolist()} for nodes in pairs]
     assert sum(len(f) for f in found) == len(table)  # none twice
     return found
@@ -163,7 +163,7 @@ def test_neighbours_on_a_rod_finer_than_its_diameter():
     folded = x.clone()
     folded[:, 21:] = x[:, 19 - torch.arange(20)] + torch.tensor([0.0, 0.017, 0.0])
     pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
-    nodes = pairs.tables[0].listed_nodes
+    nodes = pairs.tables[0].listed.nodes
     assert len(nodes) > 30
     # 16 + 2 mm over edges of 5 mm: four edges apart, or more
     assert int((nodes[:, 2:].amin(1) - nodes[:, :2].amax(1)).abs().min()) >= 4
@@ -186,7 +186,7 @@ def test_a_short_edge_changes_nothing_elsewhere(short):
         line[middle] = np.stack([0.2 - along[middle], np.full(middle.sum(), 0.017), 0 * along[middle]], axis=1)
         folded = torch.as_tensor(line)[None]
         pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
-        nodes = pairs.tables[0].listed_nodes
+        nodes = pairs.tables[0].listed.nodes
         found.append({tuple(np.round(along[pair], 9)) for pair in nodes.tolist()})
     kept = {pair for pair in found[0] if pair[0] > 0}  # those of the first edge, which is cut in two, are others
     assert len(kept) > 30 and kept == {pair for pair in found[1] if pair[0] > short}
@@ -212,7 +212,7 @@ def test_surfaces_that_just_touch_are_no_neighbours():
         model = builder.finalize()
         folded = model.nodes[None] * torch.tensor([0.25, 1.0, 1.0])
         pairs = model.self_contacts.pairs(folded, folded, torch.zeros(1, dtype=torch.float64))
-        apart = pairs.tables[0].listed_nodes
+        apart = pairs.tables[0].listed.nodes
         assert int(((apart[:, 2] - apart[:, 1]).abs() <= 2).sum()) == counts
 
 

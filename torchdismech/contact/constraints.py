@@ -137,7 +137,7 @@ class ConstraintSet:
             nodes.append(self._in_places(obstacle.points.nodes[point]))
         for table in candidates.tables:
             robots.append(table.robot)
-            nodes.append(table.listed_nodes)
+            nodes.append(table.listed.nodes)
         slices = _consecutive([len(robot) for robot in robots])
         self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
         self.robot, self.nodes = torch.cat(robots), torch.cat(nodes)

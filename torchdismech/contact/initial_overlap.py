@@ -94,7 +94,7 @@ def _name_of_point(obstacle: Obstacle, k: int) -> str:
 
 
 def _name_of_node(touching: Touching, k: int) -> str:
-    return f"node {int(touching.table.listed_nodes[touching.chosen[k], 0])}"
+    return f"node {int(touching.table.listed.nodes[touching.chosen[k], 0])}"
 
 
 @torch.no_grad()

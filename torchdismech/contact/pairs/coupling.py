@@ -214,7 +214,7 @@ class Coupling:
             return self._targets[table][1]
         rank = self.pair_blocks[table].index_select(0, chosen).t()  # (n^2, A)
         target = self.node_blocks.entries.on(chosen.device).index_select(1, rank.flatten()).view(9 * len(rank), -1)
-        entries = self._entries(table.listed_nodes.shape[1]).on(chosen.device)
+        entries = self._entries(table.listed.nodes.shape[1]).on(chosen.device)
         target = target.index_select(0, entries) * batch + touching.robot
         self._targets[table] = (chosen, target)
         return target
@@ -376,7 +376,7 @@ class CouplingCache:
         """Return for each table the numbers of its pairs' blocks (C, n^2); None if the pattern lacks one of them."""
         pair_blocks = {}
         for table in pairs.tables:
-            blocks = self._blocks.numbers_of_pairs(table.listed_nodes)
+            blocks = self._blocks.numbers_of_pairs(table.listed.nodes)
             if blocks is None:
                 return None
             pair_blocks[table] = blocks
@@ -387,7 +387,7 @@ class CouplingCache:
 
         A node with itself is such a choice, too.
         """
-        columns = table.listed_nodes.t().contiguous()
+        columns = table.listed.nodes.t().contiguous()
         for first, second in combinations_with_replacement(columns, 2):
             yield torch.maximum(first, second) * len(self.unknown) + torch.minimum(first, second)
 
@@ -396,7 +396,7 @@ class CouplingCache:
         count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
         if count**2 > LISTED:
             return torch.cat(list(keys)).unique().cpu().numpy()
-        occurs = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed_nodes.device)
+        occurs = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed.nodes.device)
         for key in keys:  # marking them takes a tenth of the time of sorting them
             occurs[key] = True
         return occurs.nonzero().squeeze(1).cpu().numpy()

@@ -107,7 +107,7 @@ class PairTable:
         numbers = numbers[index]
         robot, slot = (numbers >= 0).nonzero(as_tuple=True)
         chosen = numbers[robot, slot]
-        listed = Listed(robot, self.listed_nodes.index_select(0, chosen))
+        listed = Listed(robot, self.listed.nodes.index_select(0, chosen))
         continues = None if self.continues is None else self.continues.index_select(1, chosen)
         shape = (len(numbers), self.shape[1])
         reaches = self.reaches.index_select(0, chosen)
@@ -122,11 +122,6 @@ class PairTable:
     def slots(self) -> tuple[Tensor, Tensor]:
         """Robot and slot (C,) of each pair, as an index into tensors (B, P, ..)."""
         return self.listed.robot, self.slot
-
-    @property
-    def listed_nodes(self) -> Tensor:
-        """The nodes (C, n) of each pair."""
-        return self.listed.nodes
 
     @cached_property
     def kernel_arguments(self) -> list[Tensor]:
