@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, straight
+from torchdismech import Circle, Control, InputError, Material, Rectangle, RobotBuilder, State, meshes, straight
 from torchdismech.forces import Gravity, Viscous
 from torchdismech.integrate import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Static
 from torchdismech.model.clamps import posed
@@ -364,6 +364,12 @@ def test_refusals():
     twice.clamp(nodes=[0, 4], direction="rest")
     with pytest.raises(InputError, match="node 0 is held in a direction by two clamps"):
         twice.finalize()
+    sheet = RobotBuilder()
+    square = meshes.rectangle(0.1, 0.1, spacing=0.05)
+    sheet.add_shell(square.nodes, square.triangles, 1e-3, Material(1e6, 1000.0))
+    sheet.clamp(nodes=[0, 1], direction="rest")
+    with pytest.raises(InputError, match="node 0: it has no direction; a shell is clamped along a side by holding"):
+        sheet.finalize()
     model = curved_rod()
     pose = model.rest_poses[None].clone()
     with pytest.raises(InputError, match=r"Control.pose: expected shape \(1, 1, 7\)"):

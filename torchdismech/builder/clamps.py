@@ -156,7 +156,10 @@ def held_by(clamps: Sequence[ClampedNodes], rod_edges: np.ndarray) -> Held:
         raise InputError(f"clamp.direction: node {twice} is held in a direction by two clamps")
     for node, edges in at_node.items():
         if not edges:
-            raise InputError(f"clamp.direction: no rod ends at or passes node {node}: it has no direction")
+            raise InputError(
+                f"clamp.direction: no rod ends at or passes node {node}: it has no direction; a shell is clamped along "
+                "a side by holding the side's nodes without a direction (docs/shells.md)"
+            )
     held = [(node, edge, rod_edges[edge, 0] == node, k) for k, node in directed for edge in at_node[node]]
     columns = np.array(held, dtype=np.int64).reshape(-1, 4).T
     return Held(columns[0], columns[1], columns[2].astype(bool), columns[3])
