@@ -123,7 +123,7 @@ def trained_feedback(batch: int = 16, updates: int = UPDATES, actions: int = 20)
     env, feedback = environment(batch), TipFeedback()
     optimiser = torch.optim.Adam(feedback.parameters(), lr=0.3)
     for k in range(updates):
-        at = env.began(env._seed, torch.full((batch,), k))
+        at = env.began(torch.arange(batch), torch.full((batch,), k))
         loss = -episode_rewards(env, at, feedback, actions).mean()
         optimiser.zero_grad()
         loss.backward()
@@ -136,7 +136,7 @@ def trained_feedback(batch: int = 16, updates: int = UPDATES, actions: int = 20)
 def final_distances(env: Environment, feedback: TipFeedback | None) -> tuple[float, float]:
     """Return the mean distance from the target over the last half of unseen episodes, and over all of them."""
     with torch.no_grad():
-        rewards = episode_rewards(env, env.began(env._seed, torch.full((env.batch,), 10**6)), feedback)
+        rewards = episode_rewards(env, env.began(torch.arange(env.batch), torch.full((env.batch,), 10**6)), feedback)
     return -rewards[HORIZON // 2 :].mean().item(), -rewards.mean().item()
 
 

@@ -443,5 +443,5 @@ def test_reports_of_states_of_other_robots():
         with pytest.raises(InputError, match="State.q: this model has 27 dofs, got 35"):
             report(longer)
     for report in (model.contact_report, model.thrown):
-        with pytest.raises(InputError, match="parameters are for 2 robots, got a state of 3"):
+        with pytest.raises(InputError, match="parameters are for 2 robots, got a state of 3; to step some"):
             report(model.rest_state(3))

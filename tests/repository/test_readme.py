@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, Control, Material, RobotBuilder, Static, Trajectory, modes, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    Static,
+    Trajectory,
+    modes,
+    straight,
+    unroll,
+)
 from torchdismech.forces import Gravity, LocalForce
 from torchdismech.rigid import natural_frequencies
 from training.data import read
@@ -153,6 +164,10 @@ def test_the_code_on_questions_runs():
         # both balances are found to a millionth of the load
         torch.testing.assert_close(names["state"].positions[robot], built.positions[0], rtol=0, atol=1e-6)
     names = next(run)
+    chosen = names["arm"](Gravity((0, 0, -9.81)), youngs=names["youngs"][names["robots"]])
+    built = unroll(chosen, chosen.initial_state(8), ImplicitEuler(1e-2), 3)
+    torch.testing.assert_close(names["seen"], built.positions, rtol=0, atol=1e-9)
+    names = next(run)
     mass = names["model"].body.node_mass().flatten().split(21)
     assert mass[0].sum().item() == pytest.approx(1100.0 * math.pi * 0.2 * 7e-6)
     assert mass[1].sum().item() == pytest.approx(1100.0 * math.pi * 0.2 * 13e-6, rel=1e-3)  # a cone in 20 cylinders
@@ -239,6 +254,8 @@ def test_environments_page_runs(tmp_path, monkeypatch):
     environment = names["environment"]
     assert names["observation"].shape == (256, 9) and not names["outcome"].ended.any()
     assert (names["action"].grad != 0).all()
+    assert all((weights.grad != 0).any() for weights in names["policy"].parameters())
+    assert all(0.05 < distance < 0.3 for distance in names["distances"])  # of arms of 0.2 m that hang
     assert Trajectory.load("episode.h5").time.tolist() == pytest.approx([0.04 * k for k in range(6)])
     for number in range(2):
         environment.reset()

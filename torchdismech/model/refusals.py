@@ -77,7 +77,10 @@ def refuse_other_dofs(state: State, body: Body) -> None:
 def refuse_other_batch(state: State, batch: int | None) -> None:
     """Refuse a state of another number of robots than the model's parameters are given for; None: any number."""
     if batch not in (None, state.batch):
-        raise InputError(f"this model's parameters are for {batch} robots, got a state of {state.batch}")
+        raise InputError(
+            f"this model's parameters are for {batch} robots, got a state of {state.batch}; to step some of the "
+            "robots, build a model for any number, and give steps the numbers of theirs by Control(values=...)"
+        )
 
 
 def _shapes_of_states(robots: int, body: Body) -> dict[str, tuple[int, ...]]:
