@@ -76,6 +76,20 @@ def test_users_module_drives_and_is_trained(folder):
     )
 
 
+def test_a_drive_without_a_gain_is_refused_unless_it_is_trained(folder):
+    """Refuse a map that leaves all as it is; it made fits that explain nothing, and said so at their end."""
+    data = {"path": str(folder / "beam.npz"), "held_out": 0.4, "eval": None, "inputs": ["pull"]}
+    idle = {"sets": "force", "elements": [11]}
+    for drive in (idle, {**idle, "gain": 0.0}, {**idle, "gain": [[0.0]], "offset": [0.0]}):
+        with pytest.raises(InputError, match="drives.tip: its gain is zero, and nothing trains it"):
+            system_of(folder, data=data, drives={"tip": drive})
+    for drive in ({**idle, "gain": 1.0}, {**idle, "offset": 1.0}, {"sets": "force", "relative": False}):
+        system_of(folder, data=data, drives={"tip": drive})
+    for tensor in ("tip.gain", "tip.offset"):
+        constants = {"tip": {"tensors": [tensor], "kind": "shift", "unit": 1.0}}
+        system_of(folder, data=data, drives={"tip": idle}, constants=constants)
+
+
 def test_what_a_users_module_raises_is_said_with_its_line(folder):
     """Name the drive, the file and its line, where the module is made and where it is called."""
     net = "import torch\nclass Net(torch.nn.Module):\n    def __init__(self, columns, elements):\n        {}\n"

@@ -108,7 +108,8 @@ class Drive(Table):
     columns : names of the columns that are read; by default all of the recording, in the order of `data.inputs`.
     elements : flat indices of the elements that are set; by default all.
     gain : matrix of the linear map, a row for each element with a number for each column; a single number where there
-        is one of each; by default zeros. The constants "NAME.gain" and "NAME.offset" may be trained.
+        is one of each; by default zeros, which are refused where nothing trains them. The constants "NAME.gain" and
+        "NAME.offset" may be trained.
     offset : constant part of the linear map, one number for all elements or one for each.
     relative : whether the result is added to the model's own value, or replaces it.
     module : "file.py:Name", an `nn.Module` that is called with inputs (B, F, C) and time (B, F) [s] of whole windows
@@ -134,6 +135,15 @@ class Drive(Table):
         if self.module is None and self.options:
             raise ValueError("options are for a module: leave them out")
         return self
+
+    @property
+    def idle(self) -> bool:
+        """Whether this map leaves what it would set as it is, unless its gain or offset is trained."""
+        if self.module is not None or not self.relative:
+            return False
+        gain = self.gain if isinstance(self.gain, list) else [[self.gain or 0.0]]
+        offset = self.offset if isinstance(self.offset, list) else [self.offset]
+        return not any(offset) and not any(number for row in gain for number in row)
 
 
 class Start(Table):

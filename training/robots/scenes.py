@@ -96,6 +96,7 @@ class SceneSystem(PhysicsSystem):
         self.refuse(recordings)
         self._take_start(begin)
         _refuse_turning_clamps(config.markers, self._setup)
+        _refuse_idle(drives, self._fitted)
         self.edges = torch.as_tensor(model.rod_edges, device="cpu")
         self.triangles = torch.as_tensor(model.triangles, device="cpu")
 
@@ -353,6 +354,16 @@ def _refuse_replaced(drives: list[DriveMap]) -> None:
                 "name it before that one, or leave one out"
             )
         earlier[drive.sets] = name
+
+
+def _refuse_idle(drives: list[DriveMap], fitted: set[str]) -> None:
+    """Refuse drives that leave what they would set as it is, and of which neither gain nor offset is fitted."""
+    for name, drive in ((d.name, d.drive) for d in drives):
+        if drive.idle and not fitted & {f"{name}.gain", f"{name}.offset"}:
+            raise InputError(
+                f"drives.{name}: its gain is zero, and nothing trains it, so it drives nothing: give a gain, or name "
+                f'"{name}.gain" in the tensors of a constant'
+            )
 
 
 def _refuse_turning_clamps(markers: Markers | None, setup: Setup) -> None:
