@@ -77,6 +77,16 @@ def test_a_solver_of_ones_own():
     assert ((1, 3, 3), (1, 3), (1, 1), torch.bool) in seen
 
 
+def test_plates_on_smooth_obstacles_neither_stick_nor_slide():
+    """Count those with friction alone, as of rods and shells: an arm hangs onto a smooth face, or onto a rough one."""
+    face = HalfSpace((0.0, 0.0, -0.46), (0.0, 0.0, 1.0))
+    for friction, rubbing in ((None, [0]), (Friction(0.5), [1])):
+        arm = paper_arm([Obstacle(face, Complementarity(), friction)], disks=0)
+        run = rollout(arm, arm.initial_state(), ArmIntegrator(DT), 100)
+        assert run.contact["active"][-1].tolist() == [1] and not run.failed.any()
+        assert (run.contact["sticking"] + run.contact["sliding"])[-1].tolist() == rubbing
+
+
 def test_plate_on_an_incline_sticks_below_the_friction_angle():
     """Stand a straight section without springs on inclines by a tiny plate: it slides where the slope is more than mu.
 

@@ -40,10 +40,10 @@ class ArmStepInfo:
     iterations : of the complementarity problem's solver.
     residual : largest violation of the contact laws [m/s]; 0 without contact.
     substeps : always 1.
-    contact : "active", "sticking", "sliding" numbers of contacts; "penetration" the largest overlap at the end of the
-        step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N], "load/NAME" (B,) sum of the magnitudes of its
-        forces on single plates [N], "node_force" (B, N, 3) on base, disks and end plates. {} for an arm without
-        obstacles.
+    contact : "active" number of contacts, "sticking" and "sliding" numbers of those with friction; "penetration" the
+        largest overlap at the end of the step [m]; "force/NAME" (B, 3) of each obstacle on the arm [N], "load/NAME"
+        (B,) sum of the magnitudes of its forces on single plates [N], "node_force" (B, N, 3) on base, disks and end
+        plates. {} for an arm without obstacles.
     plates : report on each contact; None for an arm without obstacles.
     solved : bool, whether the contact problem was solved, also where there was none.
     """

@@ -331,7 +331,13 @@ class ArmIntegrator:
         impulses, ones = end.impulses, torch.ones_like(status)
         if not len(model.obstacles):
             return ArmStepInfo(status, impulses.iterations, impulses.residual, ones, solved=impulses.solved)
-        counts = {"active": impulses.closed(), "sticking": impulses.sticking, "sliding": impulses.sliding}
+        rub = torch.tensor([obstacle.law.friction is not None for obstacle in model.obstacles], device=status.device)
+        rubbing = rub.repeat_interleave(model.n_plates)  # (C,)
+        counts = {
+            "active": impulses.closed(),
+            "sticking": impulses.sticking & rubbing,
+            "sliding": impulses.sliding & rubbing,
+        }
         contact = {name: torch.where(succeeded, mask.sum(1), 0) for name, mask in counts.items()}
         contact["penetration"] = torch.where(succeeded, (-end.gap).clamp(min=0.0).amax(1), 0.0)
         force = torch.where(succeeded[:, None, None], impulses.force, 0.0)
@@ -339,8 +345,8 @@ class ArmIntegrator:
         report = PlateReport(
             torch.where(succeeded[:, None], end.gap, torch.nan),
             torch.where(succeeded[:, None, None], impulses.impulse, 0.0),
-            counts["sticking"] & succeeded[:, None],
-            counts["sliding"] & succeeded[:, None],
+            impulses.sticking & succeeded[:, None],
+            impulses.sliding & succeeded[:, None],
         )
         return ArmStepInfo(status, impulses.iterations, impulses.residual, ones, contact, report, impulses.solved)
 
