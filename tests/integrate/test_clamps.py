@@ -260,6 +260,28 @@ def test_a_node_of_two_clamps_is_where_the_last_one_has_it():
     assert by_pose[0, :, :3].tolist() == [[0, 0, 0], [1, 1, 1]]
 
 
+@pytest.mark.parametrize("twist_first", [False, True])
+def test_a_clamp_of_twist_alone_leaves_its_nodes_to_others(twist_first):
+    """Move the end by its own clamp, which bears all of the load there, in whichever order they were made."""
+    builder = RobotBuilder()
+    rod = builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 11), Circle(3e-3), Material(1e6, 1100.0))
+    builder.add_force(Gravity((0, 0, -9.81)))
+    place, twist = (1, 0) if twist_first else (0, 1)
+    for clamp in sorted((place, twist)):
+        builder.clamp(nodes=rod[:1]) if clamp == place else builder.clamp(nodes=rod[:2], axes="")
+    builder.clamp(nodes=rod[-1:])
+    model = builder.finalize()
+    pose = model.rest_poses[None].clone()
+    pose[0, place, 2] = 0.01
+    static, control = Static(), Control(pose=pose)
+    state, info = static.step(model, model.initial_state(), control, throw=True)
+    assert state.positions[0, 0].tolist() == pytest.approx([0, 0, 0.01])
+    reactions = static.reactions(model, state, state, control)[0]
+    assert not reactions[twist, :3].any()
+    weight = 9.81 * float(model.body.node_mass().sum())
+    assert reactions[:, 2].sum().item() == pytest.approx(weight, rel=1e-8)
+
+
 def test_a_trajectory_keeps_held_tangents(tmp_path):
     """A state that is read from a file goes on as the one that was written."""
     model = curved_rod(both_ends=True)

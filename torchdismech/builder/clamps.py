@@ -259,7 +259,8 @@ def clamped_parts(clamps: Sequence[ClampedNodes], framed_edges: np.ndarray, held
         if not (clamp.fixed.shape[-2] or len(framed) or len(held_here)):
             named = f"clamp: number {k}, of the nodes {listed(clamp.nodes.tolist())}, holds nothing"
             raise InputError(f"{named}: axes='' is no place, and {NO_TWIST if clamp.twist else NO_EDGE}")
-        parts.append(Clamp(clamp.nodes, framed, held_here))
+        placed = clamp.nodes if clamp.fixed.shape[-2] else clamp.nodes[:0]
+        parts.append(Clamp(clamp.nodes, placed, framed, held_here))
     return parts
 
 

@@ -128,7 +128,7 @@ def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Te
     """
     by_clamp = []
     for clamp in body.clamps:
-        sizes = (3 * len(clamp.nodes), len(clamp.framed), 3 * len(clamp.held))
+        sizes = (3 * len(clamp.placed), len(clamp.framed), 3 * len(clamp.held))
         index = torch.as_tensor(_dofs(body, clamp), device=q.device)
         nodes, couples, pulls = reaction[:, index].split(sizes, dim=1)
         x, _, held = q[:, index].split(sizes, dim=1)
@@ -146,9 +146,9 @@ def wrenches(body: Body, tangents: Tensor, state: State, q: Tensor, reaction: Te
 
 
 def _dofs(body: Body, clamp: Clamp) -> np.ndarray:
-    """Return the dofs that a clamp holds: coordinates of its nodes, then angles, then components of held tangents."""
+    """Return a clamp's dofs: coordinates of nodes that it places, then angles, then components of held tangents."""
     nodes, held = (
         (first + 3 * index[:, None] + np.arange(3)).reshape(-1)
-        for first, index in ((0, clamp.nodes), (body.first_held, clamp.held))
+        for first, index in ((0, clamp.placed), (body.first_held, clamp.held))
     )
     return np.concatenate([nodes, 3 * body.n_nodes + clamp.framed, held])

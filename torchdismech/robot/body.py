@@ -27,11 +27,13 @@ class Clamp:
     Attributes
     ----------
     nodes : (k,) indices of its nodes.
+    placed : those that it holds in some direction: all, or none if it holds twist or tangents alone.
     framed : indices of the framed edges whose angles it holds.
     held : indices of the held tangents of this clamp (directions in which it holds rods).
     """
 
     nodes: np.ndarray
+    placed: np.ndarray
     framed: np.ndarray
     held: np.ndarray
 
@@ -64,7 +66,7 @@ class Clamped(nn.Module):
         self, clamps: Sequence[Clamp], nodes: Tensor, points: Tensor, tangents: Tensor, directors: Tensor, held: Tensor
     ):
         super().__init__()
-        node, of_node = _held_last(clamp.nodes for clamp in clamps)
+        node, of_node = _held_last(clamp.placed for clamp in clamps)
         edge, of_edge = _held_last(clamp.framed for clamp in clamps)
         end, of_end = _held_last(clamp.held for clamp in clamps)
         self.counts = len(node), len(edge), len(end)
