@@ -303,7 +303,8 @@ class RobotBuilder:
         normal : (3,) or (B, 3); in place of axes: the nodes slide in the plane with this normal, and are held along it.
 
         Lines and planes keep their directions also where `Control.pose` turns a clamp. Several clamps of a node add up:
-        it is held in all directions in which one of them holds it.
+        it is held in all directions in which one of them holds it. Poses take it along with the last clamp that holds
+        it in some direction.
         """
         if (nodes is None) == (box is None):
             raise InputError("clamp: give either nodes or box")
