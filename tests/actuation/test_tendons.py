@@ -76,6 +76,13 @@ def test_sharp_friction_has_its_exact_derivatives():
         torch.testing.assert_close(total, expected[kind].squeeze(1))
 
 
+def test_friction_where_a_tendon_comes_back_along_itself():
+    """Match differences where the angle stays half a turn, as in a tackle, so that it has no slope by its cosine."""
+    there_and_back = [AtNodes([1, 4], (0, 0, OFFSET)), AtNodes([1], (0, 0, OFFSET)), AtNodes([6, 1], (0, OFFSET, 0))]
+    model = rod(Tendons([there_and_back], tension=2.0, friction=0.3, slip_velocity=5.0))
+    check_force(model.forces[0], model, moved_from_rest(model, 2)).raise_if_failed()
+
+
 def test_steps_in_which_tendons_change_their_direction_of_slip():
     """Take few iterations where motors pull to and fro, as tractions are unknowns; by Newton steps alone it is 24."""
     builder = RobotBuilder()

@@ -38,6 +38,8 @@ __all__ = [
 
 STRAIGHT = 1e-2  # angle [rad] of smoothing: a bend of 0.1 counts less by half a per cent, one of 0.3 by 0.06 per cent
 TINY = 1e-30  # so that the square root has a derivative at zero
+# the same where a tendon comes back along itself; larger, as derivatives there are rounding over the root of this
+REVERSED = 1e-18
 
 
 def _frames(
@@ -155,7 +157,7 @@ def _bends(
     """
     u, other = _rows(direction, before), _rows(direction, after)
     apart, together = other - u, other + u
-    half = torch.atan2(torch.sqrt(apart.dot(apart) + TINY), torch.sqrt(together.dot(together) + TINY))
+    half = torch.atan2(torch.sqrt(apart.dot(apart) + TINY), torch.sqrt(together.dot(together) + REVERSED))
     angle = 2 * half
     square = angle * angle
     smoothed = torch.sqrt(square + STRAIGHT**2)
