@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
+from tests.integrate.test_apart import LAWS, two_rods
 from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
+from torchdismech.contact import Friction, SelfContact
 from torchdismech.integrate.gradients import gradient
 from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
@@ -113,6 +115,36 @@ def test_loads_keep_every_bit(load, recorded, monkeypatch):
 
     assert_every_bit(with_and_without(recorded, monkeypatch, run))
     assert any(recorded) or load == "explicit"
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_steps_of_robots_apart_keep_every_bit(law, recorded, monkeypatch):
+    """Differentiate steps in which nothing that is searched for touches as steps without this contact."""
+
+    def run(contact):
+        model = two_rods(contact)
+        names = ["bend_twist.EI1", *({"self_contact.stiffness"} & set(trainable.constants(model)))]
+        return found_by(model, ImplicitEuler(2e-3), list(trainable.scaled(model, names).parameters()), 2)
+
+    found, plain = with_and_without(recorded, monkeypatch, lambda: run(SelfContact(LAWS[law]())))
+    assert all(recorded) and len(recorded) == ROLLOUTS * STEPS
+    assert_every_bit((found, plain))
+    for a, b in zip(found, run(None), strict=True):
+        assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
+def test_steps_in_which_parts_touch_are_differentiated_with_their_contact(recorded, monkeypatch):
+    """Differentiate a fall, of which recordings take the steps before the impact, and the impact."""
+
+    def run():
+        model = two_rods(SelfContact(LAWS["penalty"](), Friction(0.3, 1e-3)), height=0.009)
+        factor = trainable.scaled(model, ["self_contact.stiffness"])
+        return found_by(model, ImplicitEuler(2e-3), list(factor.parameters()), 1, steps=12, speed=-0.3)
+
+    found, plain = with_and_without(recorded, monkeypatch, run)
+    assert any(recorded) and not all(recorded)
+    assert_every_bit((found, plain))
+    assert bool((found[1] != 0).all())  # by the stiffness of the contact
 
 
 def test_controls_are_differentiated(recorded, monkeypatch):

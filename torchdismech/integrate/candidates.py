@@ -65,10 +65,10 @@ class PointLoads:
         end, load = (self.end, self.load) if robots is None else (self.end[robots], self.load[robots])
         return problem.equations(constraints=constraints_of_points(self.contact, problem.state, end, load))
 
-    def with_found(self, candidates: ContactCandidates, robots: Tensor) -> PointLoads:
-        """Return the loads with those of some robots (B,) bool that a search among candidates has found."""
+    def with_found(self, candidates: ContactCandidates | None, robots: Tensor) -> PointLoads:
+        """Return the loads with those of some robots (B,) bool that a search among candidates, if any, has found."""
         at_points = torch.zeros_like(self.load)
-        if candidates.load is not None:  # else none bears a load
+        if candidates is not None and candidates.load is not None:  # else none bears a load
             near = torch.cat(candidates.near, dim=1)
             found = torch.nn.functional.pad(candidates.load, (0, 0, 0, 1))  # the last slot bears no load
             slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)

@@ -38,9 +38,9 @@ class SolvedChunk:
 
     Attributes
     ----------
-    recorded_as : the kind of steps whose recording took the step; None if none did.
-    candidates : the contact candidates, or the loads of all points of obstacles; None where nothing can touch, and for
-        recorded steps.
+    recorded_as : the kind of steps whose recording took the whole step; None if none did.
+    candidates : the contact candidates, or the loads of all points of obstacles; None where nothing can touch, or none
+        of them touched, and for recorded steps.
     """
 
     chunk: Chunk
@@ -136,7 +136,8 @@ class _ChunkSolver:
         after, info, candidates = _solved_in_python(problem.replace(recorded=recording), controls)
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
-        self._keep(after, info, SolvedChunk(chunk, None, candidates))
+        taken_whole = recording is not None and candidates is None and recording.took_whole_step
+        self._keep(after, info, SolvedChunk(chunk, kind if taken_whole else None, candidates))
 
     def _solve_course_on_obstacles(self, recording: RecordedEvaluations, chunk: Chunk, problem: StepProblem) -> None:
         """Solve a step and those that follow it by recordings; none where these do not take the first."""
@@ -232,7 +233,7 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
 def _solved_in_python(
     problem: StepProblem, controls: Sequence[Control]
 ) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
-    """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
+    """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
     Steps on obstacles that are constraints are taken by a recording, if there is one, and robots that it does not solve
     by Python.
@@ -252,7 +253,7 @@ def _solved_in_python(
         return taken.after, taken.info, taken.loads
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
-    assert isinstance(candidates, ContactCandidates)
+    assert not isinstance(candidates, PointLoads)
     after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
     return after, info, taken.loads.with_found(candidates, taken.unsolved)
 
@@ -260,7 +261,7 @@ def _solved_in_python(
 def _solved_without_recording(
     problem: StepProblem, tried: Tensor | None = None
 ) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
-    """Return the states after a step, how it went, and its contact candidates, None where nothing can touch.
+    """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
     Robots whose state is not finite are left out: if no force reads the number that is not, the residual does not show
     it. So are robots whose contact is NaN, as contacts that are searched for would not be found.
@@ -274,6 +275,6 @@ def _solved_without_recording(
         lost = lost | (problem.running & problem.model.contact.undefined(problem.state))
     after, info, candidates = solved_step(problem.replace(running=problem.running & ~lost), tried)
     info = dataclasses.replace(info, status=torch.where(lost, int(Status.NOT_FINITE), info.status))
-    if isinstance(candidates, PointLoads):
-        return after, info, candidates
-    return after, info, None if candidates.none else candidates.without_state()
+    if isinstance(candidates, ContactCandidates):
+        candidates = None if candidates.none else candidates.without_state()
+    return after, info, candidates

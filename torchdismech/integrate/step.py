@@ -46,11 +46,12 @@ __all__ = [
 
 def solved_step(
     problem: StepProblem, tried: Tensor | None = None
-) -> tuple[State, StepInfo, ContactCandidates | PointLoads]:
+) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
     """Return the states after a step, how it went, and the contact candidates that were looked at.
 
     This is a step without any policy: contact candidates, equations, Newton's method, the state at the root. Where a
-    recording takes it on obstacles alone, it finds the loads of all their points without looking for candidates.
+    recording takes it on obstacles alone, it finds the loads of all their points without looking for candidates. There
+    are no candidates (None) where none of them touched, and the step was solved without them.
 
     Parameters
     ----------
@@ -58,7 +59,7 @@ def solved_step(
     """
     candidates = ContactCandidates(problem)
     if (apart := _step_apart(problem, candidates)) is not None:
-        return *apart, candidates
+        return *apart, None
     if problem.recorded is not None and candidates.pairs is not None and candidates.parts_seem_apart(problem.running):
         taken = problem.recorded.step_on_obstacles(problem)
         if taken is not None and taken.unsolved is None and candidates.parts_stay_apart(taken.after, problem.running):

@@ -69,7 +69,7 @@ class RecordedAdjoint:
         pool: Any = None,
     ) -> None:
         self._kind, self._layout = kind, kind.layout
-        self._pool = kind.recorded_step.static.pool if pool is None else pool
+        self._pool = kind.static.pool if pool is None else pool
         self._requires = [tensor.requires_grad for tensor in inputs]
         self._left_out = [gradient is None for gradient in gradients]
         # places of q and of the first gradient among the buffers
@@ -252,7 +252,7 @@ class RecordedAdjoint:
             None if left_out else gradient for left_out, gradient in zip(self._left_out, gradient_buffers, strict=True)
         ]
         if layout.load is not None:
-            mechanics = self._kind.recorded_step.static.mechanics.of_robots_in(None)
+            mechanics = self._kind.static.mechanics.of_robots_in(None)
             recipe = dataclasses.replace(recipe, mechanics=mechanics, load=inputs[layout.load])
         leaves = [*inputs[layout.state], *inputs[layout.control]]
         wanted = [tensor for tensor, require in zip(inputs, self._requires, strict=True) if require]

@@ -73,15 +73,20 @@ class RecordedEvaluations:
     ----------
     kind : of the steps.
     problem : the first of them.
+
+    Attributes
+    ----------
+    static : the static buffers.
+    took_whole_step : whether `step_apart` has solved the started step.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
         # slip velocities get buffers (B, 1), as friction is eased in robot by robot
         slips = problem.model.contact.with_slip(problem.state.q.new_ones(problem.state.batch, 1))
-        self._kind, self._static = kind, StaticProblem(kind, problem, slips)
-        self._static.give(kind.inputs(problem), problem.dt)
-        device, pool = problem.model.device, self._static.pool
-        with self._static.values.in_place():
+        self._kind, self.static = kind, StaticProblem(kind, problem, slips)
+        self.static.give(kind.inputs(problem), problem.dt)
+        device, pool = problem.model.device, self.static.pool
+        with self.static.values.in_place():
             self._set_up_recording = recorded(self._set_up, device, pool)
             self._set_up_results = self._set_up_recording.replay()
             self._with_pairs: PairEvaluations | None = None
@@ -89,6 +94,7 @@ class RecordedEvaluations:
         self._inputs: Sequence[Tensor] = ()  # of the started step
         self._to_set_up: float | Tensor | None = None  # dt of a step that is not set up yet
         self._whole_step: RecordedStep | None = None
+        self.took_whole_step = False
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
         self._contact_step: RecordedContactStep | None = None
         touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
@@ -96,7 +102,7 @@ class RecordedEvaluations:
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
-        self._inputs, self._to_set_up = inputs, problem.dt
+        self._inputs, self._to_set_up, self.took_whole_step = inputs, problem.dt, False
 
     def step_apart(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
         """Return the states after the started step without contact that is searched for, and how it went.
@@ -113,6 +119,7 @@ class RecordedEvaluations:
         recording.start(self._inputs_of(problem), problem)
         if (end := recording.finish_by_recordings()) is None:
             return None
+        self.took_whole_step = True
         after, info = end  # in memory that the next step overwrites
         return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
@@ -151,11 +158,11 @@ class RecordedEvaluations:
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
         if self._to_set_up is not None:
-            self._static.give(self._inputs, self._to_set_up)
+            self.static.give(self._inputs, self._to_set_up)
             self._set_up_recording.replay()
             self._to_set_up = None
         return RecordedEquations(
-            self._set_up_results.bare, self._recordings_for, pairs, constraints, self._static.values
+            self._set_up_results.bare, self._recordings_for, pairs, constraints, self.static.values
         )
 
     def _recordings_for(self, pairs: StepPairs | None) -> Recordings:
@@ -196,14 +203,14 @@ class RecordedEvaluations:
         return self._contact_step
 
     def _set_up(self) -> _SetUp:
-        equations = self._static.prepared_equations()
+        equations = self.static.prepared_equations()
         weight, scale, ahead = equations.setup(None, True)
         return _SetUp(equations, weight, scale, ahead, first_iterate(equations, False))
 
     def _recorded_functions(self) -> dict[Callable, Callable]:
         """Return the recordings without pairs, by the functions that they replace."""
         bare, rubbing, x = self._set_up_results.bare, self._set_up_results.bare.rubbing, self._set_up_results.here
-        state = self._static.problem.state
+        state = self.static.problem.state
         all_rows = x.new_ones(state.batch, dtype=torch.bool)
         friction = rubbing.first_friction(state)
         tractions = [friction_of_obstacle[..., :3] for friction_of_obstacle in friction]
@@ -221,7 +228,7 @@ class RecordedEvaluations:
             return with_tractions(equations, x, *expected)
 
         if len(bare.model.self_contacts):
-            self._with_pairs = PairEvaluations(bare, residual, residual_and_matrix, x, self._static.pool)
+            self._with_pairs = PairEvaluations(bare, residual, residual_and_matrix, x, self.static.pool)
         descends = bare.has_potential and not len(bare.model.self_contacts)  # whose potential depends on their pairs
         potential = {StepEquations.potential_at: self._recorded_call(bare.potential_at, [x])} if descends else {}
         return potential | {
@@ -239,7 +246,7 @@ class RecordedEvaluations:
         }
 
     def _recorded_call(self, function: Callable, tensors: Sequence[Tensor]) -> RecordedCall:
-        return RecordedCall(function, tensors, self._static.pool)
+        return RecordedCall(function, tensors, self.static.pool)
 
     def _weight_scale_and_iterate(
         self, _: StepEquations, x: Tensor | None, ahead: bool

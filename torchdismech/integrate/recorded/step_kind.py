@@ -28,6 +28,7 @@ from torchdismech.values import Place, Values
 if TYPE_CHECKING:
     from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
     from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+    from torchdismech.integrate.recorded.static_problem import StaticProblem
     from torchdismech.integrate.recorded.step import RecordedStep
 
 __all__ = ["BackwardPasses", "StepKind"]
@@ -113,6 +114,12 @@ class StepKind:
     def recorded_step(self) -> RecordedStep:
         """The recording, of a kind whose steps are recorded as a whole."""
         return cast("RecordedStep", self.recording)
+
+    @property
+    def static(self) -> StaticProblem:
+        """The static buffers of the recording, once there is one."""
+        assert self.recording is not None
+        return self.recording.static
 
     def count(self, iterations: int) -> None:
         """Count a step that was taken without a recording, several times if it took many iterations."""
