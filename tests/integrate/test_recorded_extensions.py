@@ -1,4 +1,4 @@
-"""Recorded steps of robots with stencils, shapes and laws of contact of users' own, which say `records`."""
+"""Recorded steps of robots with stencils, shapes, laws of contact and fields of users' own, which say `records`."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,18 @@ import torch
 from torch import nn
 
 from tests.integrate.recordings import assert_same, rods_on_cpu
-from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, contact, elastic, forces, rollout, straight
+from torchdismech import (
+    Circle,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    contact,
+    elastic,
+    forces,
+    magnetics,
+    rollout,
+    straight,
+)
 from torchdismech.integrate.recorded import gradients as recorded_gradient
 from torchdismech.integrate.recorded import recording
 from torchdismech.integrate.recorded.recordable import records_all_users_code, why_code_unrecorded, why_steps_unrecorded
@@ -115,6 +126,45 @@ class SilentCubic(Cubic):
     """A law that does not say `records` itself."""
 
 
+class Wave(magnetics.Field):
+    """A field that varies in space."""
+
+    records = True
+    per_robot = ("strength",)
+
+    def __init__(self):
+        super().__init__()
+        self.strength = nn.Parameter(torch.tensor([[0.02]], dtype=torch.float64))
+
+    def forward(self, position, time):
+        """Return the field (B, E, 3)."""
+        x, _, z = position.unbind(-1)
+        return self.strength.unsqueeze(-1) * torch.stack([torch.sin(9 * z), 0 * x, torch.cos(9 * x)], dim=-1)
+
+
+class SilentWave(Wave):
+    """A field that does not say `records` itself."""
+
+
+class Network(nn.Module):
+    """A field by a small network."""
+
+    records = True
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+
+    def forward(self, position, time):
+        """Return the field (B, E, 3)."""
+        return 0.05 * self.layers(10 * position)
+
+
+class SilentNetwork(Network):
+    """A network that does not say `records` itself."""
+
+
 def strung(stencil):
     """Return three rods with strings, which pull from the beginning on."""
     builder = RobotBuilder()
@@ -147,6 +197,11 @@ def pushed(law):
     return on(contact.Sphere((0.1, 0, -0.02), 0.045), law(1e2, 2e-3))
 
 
+def magnetised(field):
+    """Return three magnetised rods in a field."""
+    return rods_on_cpu(3, magnetics.Magnetic((1e3, 0.0, 0.0), field))
+
+
 # by what is the user's: robots with what says `records` and without, and the tensor that is trained
 CASES = {
     "stencil": (lambda: strung(Strings()), lambda: strung(SilentStrings()), "strings.length"),
@@ -157,6 +212,12 @@ CASES = {
     ),
     "shape": (lambda: ball(Ball), lambda: ball(SilentBall), "thing.center"),
     "law": (lambda: pushed(Cubic), lambda: pushed(SilentCubic), "thing.stiffness"),
+    "field": (lambda: magnetised(Wave()), lambda: magnetised(SilentWave()), "Magnetic.field.strength"),
+    "network": (
+        lambda: magnetised(Network()),
+        lambda: magnetised(SilentNetwork()),
+        "forces.1.field.module.layers.0.bias",
+    ),
 }
 
 
@@ -181,8 +242,8 @@ def moved(model, trained):
 
 def trained_twice(model, name):
     """Return what steps lead to before and after an optimiser has changed a tensor in place."""
-    module, own = model.places[name]
-    trained = getattr(module, own).requires_grad_()
+    trained = getattr(*model.places[name]) if name in model.places else model.get_parameter(name)
+    trained.requires_grad_()
     found = moved(model, trained)
     with torch.no_grad():
         trained.mul_(1.05)

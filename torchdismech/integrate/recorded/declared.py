@@ -1,7 +1,7 @@
 """Users' modules that say `records`: which of them recordings may hold, and what is checked of them before each step.
 
-A recording replays operations; the Python of a user's force, stencil, elastic law, shape or contact law does not run
-again. So these are recorded only if their class says `records`. By this it promises that its results cannot change
+A recording replays operations; the Python of a user's force, field, stencil, elastic law, shape or contact law does not
+run again. So these are recorded only if their class says `records`. By this it promises that its results cannot change
 without one of the following checks noticing (a force that is constant within a step may run outside of recordings
 instead):
 
@@ -23,12 +23,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from torchdismech.contact import Shape
-from torchdismech.contact.response import Response
-from torchdismech.elastic.energy import Energy
-from torchdismech.elastic.inelastic import Inelastic
-from torchdismech.elastic.stencil import Stencil
-from torchdismech.forces.base import Force
 from torchdismech.fused.function import CONTAINERS
 from torchdismech.origin import class_name, class_of, is_of_library
 from torchdismech.snapshot import HOOKS
@@ -38,16 +32,13 @@ __all__ = ["PLAIN", "declares_records", "hooked", "is_foreign", "settings", "uns
 PLAIN = (bool, int, float, str, type(None))  # a recording compares such attributes by their values
 # Attributes of these types, and tuples of them and of plain values, are compared by identity: none can change in place.
 CONSTANT = (FunctionType, BuiltinFunctionType, torch.dtype, torch.device)
-KINDS = (Force, Stencil, Energy, Inelastic, Shape, Response)  # what a user may derive from and say `records` of
 # attributes that every module has, and the list of names of a ParameterDict
 INTERNALS = frozenset(vars(nn.ParameterDict()))
 
 
 def declares_records(owner: nn.Module) -> bool:
     """Return whether a module's own class says `records`; what a base class says does not count."""
-    if not isinstance(owner, KINDS):
-        return False
-    return bool(vars(class_of(owner)).get("records", False))
+    return vars(class_of(owner)).get("records", False) is True
 
 
 def is_foreign(module: nn.Module) -> bool:

@@ -97,12 +97,13 @@ def is_recordable_method(method: SteppingMethod) -> bool:
 def is_recordable_force(force: Force) -> bool:
     """Return whether recordings can hold a force.
 
-    They can if it is the library's own and holds no function of a user's, or if it says `records` and nothing in it
-    could change unnoticed.
+    They can if nothing in it could change unnoticed: it is the library's own and holds no function of a user's, or it
+    says `records`, as all other users' modules in it do.
     """
-    if declares_records(force):
-        return unseen(modules_below([force])) is None
-    return all(is_own(module) and not _calls_others(module) for module in force.modules())
+    if unseen(modules_below([force])) is not None:
+        return False
+    own = (module for module in force.modules() if not is_foreign(module))
+    return declares_records(force) or all(is_own(module) and not _calls_others(module) for module in own)
 
 
 def _is_recordable_obstacle(obstacle: Obstacle) -> bool:
