@@ -137,7 +137,7 @@ class RecordedEvaluations:
 
         It is made at the first of these steps.
         """
-        alone = not len(self._static.problem.model.contact.self_contacts)
+        alone = not len(self.static.problem.model.contact.self_contacts)
         return self._contact_step is not None and alone
 
     def following_on_obstacles(
