@@ -225,6 +225,25 @@ class ConstraintSet:
         """Return the largest (B,) of the values (S,) of each robot's contacts and zero."""
         return values.new_zeros(len(self.time)).scatter_reduce(0, self.robot, values, "amax")
 
+    def deepest(self, which: Tensor, gap: Tensor, also_pairs: bool = True) -> Tensor:
+        """Return those of some contacts (S,) bool with the smallest gap (S,), among these, at each of their nodes.
+
+        Contacts of single nodes are all returned: only contacts that share nodes may be redundant.
+
+        Parameters
+        ----------
+        also_pairs : whether contacts of parts with each other are compared; otherwise they are all returned.
+        """
+        if self._places == 1:
+            return which
+        nodes, counts = self.dofs_in_batch[:, ::3], self.sliding_weights != 0
+        if not also_pairs and self.of_tables:
+            counts = counts & (torch.arange(len(gap), device=gap.device) < self.of_tables[0].start).unsqueeze(1)
+        own = torch.where(which.unsqueeze(1) & counts, gap.unsqueeze(1), torch.inf)
+        nowhere = gap.new_full((self._start.numel(),), torch.inf)
+        least = nowhere.scatter_reduce(0, nodes.flatten(), own.flatten(), "amin")
+        return which & (~counts | (gap.unsqueeze(1) <= least[nodes])).all(1)
+
     # ---- between dofs and contacts ------------------------------------------------------------------------------
 
     def jacobian(self, contacts: Contacts) -> Tensor:

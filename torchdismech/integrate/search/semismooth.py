@@ -6,6 +6,10 @@ are closed next (a primal-dual active-set method; Hintermueller, Ito and Kunisch
 as many rounds as Newton's method without contact. A round asks nothing on the host and its shapes do not depend on
 what touches, so that recordings can hold it.
 
+Contacts that share nodes, as points between two nodes on a ball, may be too many to be closed at once. So in each round
+only the deepest close at each node, and others follow if they still overlap. At the first iterate this holds for
+obstacles alone: sheets that lie flat on each other would take a round for each ring of nodes.
+
 Nothing ensures that it converges. It is the first attempt at a step; robots that it does not solve in some rounds are
 left to `constrained.py`, which finds all loads of an iterate and shortens its steps.
 """
@@ -90,7 +94,7 @@ def contact_begun(
     status = torch.where((status == RUNNING) & (norm <= options.tolerance) & ~overlaps, int(Status.CONVERGED), status)
     options = options.with_tolerance_above_noise(x, values)
     slide = constraints.slide(equations.full(x))
-    closed = contacts.gap <= tolerance
+    closed = constraints.deepest(contacts.gap <= tolerance, contacts.gap, also_pairs=False)
     slides = closed & (torch.linalg.vector_norm(slide, dim=1) > tolerance)
     progress = ContactProgress(
         x,
@@ -147,7 +151,7 @@ def contact_round(
     status = _status(options, norm, iterations, _laws_hold(closing, contacts.gap, constraints.slide(equations.full(x))))
     stuck = constraints.any(closing.partly & (contacts.gap < tolerance))
     status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
-    closes = ~active & (contacts.gap < -EXACT * tolerance)
+    closes = constraints.deepest(~active & (contacts.gap < -EXACT * tolerance), contacts.gap)
     slid, active = active & ~sticks, (active & ~pulls) | closes
     return ContactProgress(
         x,
