@@ -418,9 +418,10 @@ class Integrator(SteppingMethod):
     def course(self, model: Model, state: State, controls: Iterator[Control]) -> Course | None:
         """Return where steps with these controls lead, as one function to autograd.
 
-        None if the first step must be taken by itself: it is not recorded as a whole; the model has users' code that
-        does not say `records`; the control sets poses or values, or needs a gradient; a robot fails; the state is on a
-        GPU; the batch is too large to keep several states.
+        None if the first step must be taken by itself: it is not recorded as a whole; gradients are recorded, and
+        obstacles are constraints; the model has users' code that does not say `records`; the control sets poses or
+        values, or needs a gradient; a robot fails; the state is on a GPU; the batch is too large to keep several
+        states.
         """
         control = next(controls)
         if not may_begin_course(model, state, control):

@@ -1,9 +1,9 @@
-"""RecordedSeries: recorded steps one after the other, each from the state that the one before it led to.
+"""Recorded steps one after the other, each from the state that the one before it led to.
 
 After each step one more recording writes the state to where the next step reads it, and adds the report of the step to
 the totals. On a CPU a compiled loop takes the steps, from set-up to set-up, by the calls of all these recordings
-(`native/step_loop.py`). It ends before a part of a step that needs Python; Python takes that step to its end, and the
-loop goes on.
+(`native/step_loop.py`). It ends before a part of a step that needs Python. In a `RecordedSeries` Python takes that step
+to its end, and the loop goes on; a `SeriesOnObstacles` ends before it.
 """
 
 from __future__ import annotations
