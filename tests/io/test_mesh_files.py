@@ -167,6 +167,19 @@ def test_sharp_edges_between_polygons_are_no_cuts(tmp_path, suffix):
     assert len(read_mesh(polygons_in(tmp_path / f"pyramid{suffix}", pyramid, faces)).triangles) == 6
 
 
+@pytest.mark.parametrize("top", [0.6, 1.0], ids=["frustum", "prism"])
+def test_walls_on_the_last_side_of_a_polygon_are_no_cuts(tmp_path, top):
+    """Read a pentagon with walls at right or sharper angles, turned in space; the first begins at its last side."""
+    angle = 0.4 * np.pi * np.arange(5)
+    ring = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
+    walls = [[k, (k + 4) % 5, (k + 4) % 5 + 5, k + 5] for k in range(5)]
+    for turn in np.linspace(0.1, 3, 8):
+        about_x = np.array([[1, 0, 0], [0, np.cos(turn), -np.sin(turn)], [0, np.sin(turn), np.cos(turn)]])
+        nodes = np.concatenate([ring, [top, top, 1] * ring + [0, 0, 1]]) @ about_x.T
+        path = polygons_in(tmp_path / "walls.obj", nodes, [[0, 1, 2, 3, 4], *walls])
+        assert len(read_mesh(path).triangles) == 13
+
+
 def test_nodes_of_no_triangle_are_called_so(tmp_path):
     """Name them as what they are also in a format whose nodes may be apart by noise."""
     mesh = trimesh.Trimesh(np.concatenate([SQUARE, [[2, 0, 0], [3, 0, 0]]]), HALVES, process=False)

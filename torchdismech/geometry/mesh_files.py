@@ -23,6 +23,7 @@ __all__ = ["READ_SUFFIXES", "check_suffix", "mesh_in_file"]
 
 READ_SUFFIXES = (".obj", ".stl", ".ply", ".off", ".glb", ".gltf")
 OBJ_INDEX = re.compile(r"-?\d{1,18}", re.ASCII)
+OPPOSITE = -0.7  # cosine between normals of triangles that lie on one another, in polygons that are not quite flat
 
 
 def mesh_in_file(path: Path, only_triangles: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -219,17 +220,19 @@ def _refuse_concave_polygons(path: Path, nodes: np.ndarray, triangles: np.ndarra
     It cuts each polygon into a fan from its first corner, which is right for convex ones only: p0 p1 p2, p0 p2 p3, ...;
     of a quadrangle the triangles are p0 p1 p2 and p2 p3 p0. A cut is therefore the third side of a triangle and the
     first side of the next one, or in a quadrangle the third side of both. Where the polygon is concave, the normals of
-    two triangles at a cut point in opposite directions.
+    two triangles at a cut point in opposite directions. Sides of two polygons may look like a cut, too, as where a
+    prism's walls begin at the last side of its bottom, but seldom meet at so sharp an angle.
     """
     x = nodes[triangles]
     normals = np.cross(x[:, 1] - x[:, 0], x[:, 2] - x[:, 0])
+    normals /= np.linalg.norm(normals, axis=1, keepdims=True)
     sides = triangles[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
     walked, back = sides @ [len(nodes), 1], sides @ [1, len(nodes)]
     order = np.argsort(walked, kind="stable")
     other = order[np.minimum(np.searchsorted(walked[order], back), len(order) - 1)]
     side = np.arange(len(sides))
     cut = (walked[other] == back) & (side % 3 == 2) & ((other == side + 1) | (other % 3 == 2))
-    against = np.flatnonzero(cut & ((normals[side // 3] * normals[other // 3]).sum(axis=1) < 0))
+    against = np.flatnonzero(cut & ((normals[side // 3] * normals[other // 3]).sum(axis=1) < OPPOSITE))
     if len(against):
         a, b = sides[against[0]]
         raise InputError(
