@@ -8,7 +8,7 @@ import torch
 from tests.integrate.recordings import BATCH, INTEGRATORS, LOADS, ROBOTS, rods, rods_on_cpu
 from tests.integrate.test_apart import LAWS, two_rods
 from torchdismech import BDF2, Control, ImplicitEuler, InputError, forces, trainable, unroll
-from torchdismech.contact import Friction, SelfContact
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact
 from torchdismech.integrate.gradients import gradient
 from torchdismech.integrate.recorded import adjoint as recorded_adjoint
 from torchdismech.integrate.recorded import gradients as recorded_gradient
@@ -131,6 +131,19 @@ def test_steps_of_robots_apart_keep_every_bit(law, recorded, monkeypatch):
     assert_every_bit((found, plain))
     for a, b in zip(found, run(None), strict=True):
         assert (a - b).abs().max() <= 1e-12 * b.abs().max()
+
+
+@pytest.mark.parametrize("floor", [-1.0, -0.005], ids=["far below", "landing"])
+def test_steps_above_an_obstacle_that_is_a_constraint_keep_every_bit(floor, recorded, monkeypatch):
+    """Record backward passes of steps in which the robots do not touch it, and those alone."""
+
+    def run():
+        model = two_rods(Obstacle(HalfSpace((0, 0, floor), (0, 0, 1)), Complementarity(), Friction(0.3)))
+        factor = trainable.scaled(model, ["bend_twist.EI1"])
+        return found_by(model, ImplicitEuler(2e-3), list(factor.parameters()), 1, steps=12, speed=-0.1)
+
+    assert_every_bit(with_and_without(recorded, monkeypatch, run))
+    assert any(recorded) and all(recorded) == (floor == -1)
 
 
 def test_steps_in_which_parts_touch_are_differentiated_with_their_contact(recorded, monkeypatch):

@@ -60,6 +60,11 @@ class PointLoads:
     end: Tensor
     load: Tensor
 
+    @property
+    def none(self) -> bool:
+        """Whether no point bears a load."""
+        return not bool(self.load.any())
+
     def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
         """Return the equations of the step with these loads; of some robots (B,) of the batch, if given."""
         end, load = (self.end, self.load) if robots is None else (self.end[robots], self.load[robots])

@@ -250,7 +250,7 @@ def _solved_in_python(
     if taken.unsolved is None:
         if len(controls) > 1:
             return *problem.recorded.following_on_obstacles(controls), None
-        return taken.after, taken.info, taken.loads
+        return taken.after, taken.info, None if problem.recorded.took_whole_step else taken.loads
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
     assert not isinstance(candidates, PointLoads)

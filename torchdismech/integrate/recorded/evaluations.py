@@ -77,7 +77,8 @@ class RecordedEvaluations:
     Attributes
     ----------
     static : the static buffers.
-    took_whole_step : whether `step_apart` has solved the started step.
+    took_whole_step : whether recordings have solved the started step as a whole, and nothing that is searched for
+        touches.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
@@ -129,7 +130,9 @@ class RecordedEvaluations:
         None where no recording takes it.
         """
         recording = self._recorded_contact_step(problem)
-        return None if recording is None else recording.taken(self._inputs_of(problem), problem)
+        taken = None if recording is None else recording.taken(self._inputs_of(problem), problem)
+        self.took_whole_step = taken is not None and taken.unsolved is None and taken.loads.none
+        return taken
 
     @property
     def takes_steps_on_obstacles(self) -> bool:
@@ -153,6 +156,7 @@ class RecordedEvaluations:
         keeper : keeps the states after each of the steps.
         """
         assert self._contact_step is not None
+        self.took_whole_step = False  # several are not differentiated as one
         return self._contact_step.series.take_remaining(controls, keeper)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
