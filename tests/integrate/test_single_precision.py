@@ -68,6 +68,23 @@ def difference(make, rule, steps=1):
 # 1e-5 m at the tip. Where a search ended within the rounding of stretching forces it was 6 to 150 mm away.
 
 
+@pytest.mark.parametrize("integrator", [ImplicitEuler(5e-3), ImplicitMidpoint(5e-3)], ids=["euler", "midpoint"])
+def test_robots_stay_in_single_precision_where_torch_makes_tensors_in_double(integrator):
+    """Step a robot in float32 where the default of torch is float64, to the same bits as with float32 as default."""
+    model, found = rod(torch.float32, 11), []
+    before = torch.get_default_dtype()
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        try:
+            state = model.initial_state(1)
+            for _ in range(3):
+                state, _ = integrator.step(model, state, throw=True)
+        finally:
+            torch.set_default_dtype(before)
+        found.append(state.q)
+    assert torch.equal(*found)
+
+
 @pytest.mark.parametrize(("nodes", "youngs"), [(21, 1e7), (41, 1e7), (81, 3e6), (81, 3e7)])
 def test_equilibria_of_rods(nodes, youngs):
     """Let rods hang whose weight is hidden by the rounding of their stretching forces."""

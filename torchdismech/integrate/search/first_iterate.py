@@ -92,5 +92,7 @@ def _gained_velocity(equations: StepEquations) -> Tensor | float:
     size = change[:, :nodes].abs().amax(1, keepdim=True)
     speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
     # their mean velocity in the step: other schemes' is half of it, to second order
-    part = torch.where(size <= VERY_SMOOTH * speed, 1.0, 0.5) if scheme.damps_strongly else 0.5
-    return torch.where(size <= equations.smooth_change * speed, part * change, 0.0)
+    part = 0.5 * change
+    if scheme.damps_strongly:
+        part = torch.where(size <= VERY_SMOOTH * speed, change, part)
+    return torch.where(size <= equations.smooth_change * speed, part, 0.0)
