@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from torchdismech.errors import InputError
-from torchdismech.system.interrupts import held_back
 
 __all__ = [
     "PICTURES",
@@ -73,22 +71,15 @@ def write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a path in a folder of its own, from which the file that the block writes there is moved to `path`.
 
-    So no half of a file, and no folder, is left if the block fails or is stopped. A file that cannot be written is
-    refused.
+    So no half of a file is left if the block fails or is stopped. A file that cannot be written is refused.
     """
-    folder = None
     try:
-        with held_back():  # a signal that came between making the folder and knowing its name would leave it
-            folder = tempfile.mkdtemp(dir=path.parent, prefix=f".{path.stem}-")
-        part = Path(folder) / path.name
-        yield part
-        os.replace(part, path)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.stem}-") as folder:
+            part = Path(folder) / path.name
+            yield part
+            os.replace(part, path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with held_back():
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_table(path: Path, header: Sequence[str]) -> bool:
