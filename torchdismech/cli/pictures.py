@@ -50,10 +50,11 @@ def plot(
     refuse_input(path, {"the run": run})
     refuse_overwriting(path, overwrite, "picture", is_picture, "")
     trajectory = Trajectory.load(run)
-    if curves:
-        save_curves(trajectory, path, robot, energies, contact, strains)
-    else:
-        save_picture(trajectory, path, robot, node, snapshots)
+    with interrupts.raising():
+        if curves:
+            save_curves(trajectory, path, robot, energies, contact, strains)
+        else:
+            save_picture(trajectory, path, robot, node, snapshots)
     say_written(path)
 
 

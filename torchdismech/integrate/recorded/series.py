@@ -8,6 +8,7 @@ to its end, and the loop goes on; a `SeriesOnObstacles` ends before it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.rounds import Next, RoundsOutcome
 from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode, recorded_mid_step
 from torchdismech.native.availability import Unavailable
+from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
 from torchdismech.native.step_loop import NO_CALLS, PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
@@ -37,26 +38,53 @@ __all__ = ["RecordedSeries", "SeriesOnObstacles"]
 WORTH_A_LOOP = 4  # steps from which on making a compiled loop takes less time than Python between the steps
 
 
-class _Series:
-    """What leads from one step to the next: a recording that writes the state after a step to where the next begins.
+class _Series(ABC):
+    """Steps of one kind, one after the other: the compiled loop that takes them, and what leads from each to the next.
 
     Parameters
     ----------
-    problem : the steps, on static buffers.
+    step : the recording that takes each of them.
     """
 
-    def __init__(self, problem: StepProblem):
-        self._problem = problem
+    def __init__(self, step: RecordedStep | RecordedContactStep):
+        self._step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
 
-    @property
-    def _result(self) -> tuple[State, StepInfo] | None:
-        """State and report in the memory to which the recorded end of a step writes; None before the first."""
-        raise NotImplementedError
+    # ---- steps by compiled code ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _parts(self) -> Sequence[Recording]:
+        """Return the recordings of set-up, both kinds of rounds, and end."""
+
+    @abstractmethod
+    def _calls(self, *parts: CallTable) -> StepCalls:
+        """Return the calls of a step, from those of `_parts` and of what hands its state on."""
+
+    @abstractmethod
+    def _checks(self) -> Sequence[Tensor]:
+        """Return the tensors that are all zero after a successful step."""
+
+    def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
+        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
+        step = self._step
+        if step.result is None or len(controls) < WORTH_A_LOOP:
+            return None
+        recordings = (*self._parts(), self._hand_on_recording)
+        tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
+        if len(tables) < len(recordings):
+            return None
+        try:
+            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
+            return StepLoop(self._calls(*tables), given, kept, self._checks())
+        except (NoInstruction, Unavailable):
+            return None
+
+    # ---- from one step to the next ---------------------------------------------------------------------------------
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Write the state after a step to where the next one begins, and add the step's report to the totals."""
-        if self._result is not None and info is self._result[1]:  # the recorded end has finished the step
+        result = self._step.result
+        if result is not None and info is result[1]:  # the recorded end has finished the step
             self._hand_on_recording.replay()
         else:
             self._write_next(after, info)
@@ -64,8 +92,8 @@ class _Series:
     @cached_property
     def _hand_on_recording(self) -> Recording[None]:
         """The recording of `_write_next`, for steps that the recorded end has finished."""
-        assert self._result is not None
-        write = partial(self._write_next, *self._result)
+        assert self._step.result is not None
+        write = partial(self._write_next, *self._step.result)
         return recorded_mid_step(write, self._next_inputs_and_totals(), self._problem.running.device, None)
 
     def _write_next(self, after: State, info: StepInfo) -> None:
@@ -93,20 +121,9 @@ class _Series:
 
 
 class RecordedSeries(_Series):
-    """Steps of one kind, one after the other.
+    """Steps that nothing touches but what is a force, one after the other."""
 
-    Parameters
-    ----------
-    step : the recording that takes each of them.
-    """
-
-    def __init__(self, step: RecordedStep):
-        super().__init__(step.static.problem)
-        self._step = step
-
-    @property
-    def _result(self) -> tuple[State, StepInfo] | None:
-        return self._step.result
+    _step: RecordedStep
 
     def take_remaining(
         self, after: State, info: StepInfo, controls: Sequence[Control], keeper: ChunkStates | None = None
@@ -149,30 +166,20 @@ class RecordedSeries(_Series):
                 loop = self._loop(controls, keeper)
         return after, replaced(totals, count=len(controls))
 
-    # ---- steps by compiled code ------------------------------------------------------------------------------------
-
-    def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
-        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
+    def _parts(self) -> Sequence[Recording]:
         step = self._step
-        if step.result is None or len(controls) < WORTH_A_LOOP:
-            return None
-        rounds = step.rounds
-        recordings = (step.set_up, rounds.round, rounds.last_round, step.end_recording, self._hand_on_recording)
-        tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
-        if len(tables) < len(recordings):
-            return None
-        set_up, with_matrix, without, end, hand_on = tables
-        accept_tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
-        accept_or_shorten = NO_CALLS if accept_tape is None else accept_tape.table
-        flags = [recording.outputs for recording in (rounds.round, rounds.last_round, accept_tape or rounds.round)]
-        calls = StepCalls(set_up, with_matrix, without, accept_or_shorten, end, hand_on, flags)
-        end_results = step.end_recording.outputs
-        checks = [end_results.status] if end_results.suspect is None else [end_results.suspect, end_results.status]
-        try:
-            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
-            return StepLoop(calls, given, kept, checks)
-        except (NoInstruction, Unavailable):
-            return None
+        return step.set_up, step.rounds.round, step.rounds.last_round, step.end_recording
+
+    def _calls(self, *parts: CallTable) -> StepCalls:
+        set_up, with_matrix, without, end, hand_on = parts
+        rounds = self._step.rounds
+        tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
+        flags = [recording.outputs for recording in (rounds.round, rounds.last_round, tape or rounds.round)]
+        return StepCalls(set_up, with_matrix, without, NO_CALLS if tape is None else tape.table, end, hand_on, flags)
+
+    def _checks(self) -> Sequence[Tensor]:
+        end = self._step.end_recording.outputs
+        return [end.status] if end.suspect is None else [end.suspect, end.status]
 
     def _stopped_step(self, reason: StopReason, controls: Sequence[Control], number: int) -> tuple[State, StepInfo]:
         """Return the states after the step at which a loop has stopped, or after the last, and how that step went.
@@ -199,20 +206,9 @@ class RecordedSeries(_Series):
 
 
 class SeriesOnObstacles(_Series):
-    """Steps of one kind on obstacles that are constraints, one after the other.
+    """Steps on obstacles that are constraints, one after the other."""
 
-    Parameters
-    ----------
-    step : the recording that takes each of them.
-    """
-
-    def __init__(self, step: RecordedContactStep):
-        super().__init__(step.static.problem)
-        self._step = step
-
-    @property
-    def _result(self) -> tuple[State, StepInfo] | None:
-        return self._step.result
+    _step: RecordedContactStep
 
     def take_remaining(
         self, controls: Sequence[Control], keeper: ChunkStates | None = None
@@ -255,21 +251,15 @@ class SeriesOnObstacles(_Series):
         self._hand_on(*self._step.result)
         return True
 
-    def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
-        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
-        step = self._step
-        assert step.result is not None
-        recordings = (step.set_up, step.rounds[False], step.rounds[True], step.end, self._hand_on_recording)
-        tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
-        if len(controls) < WORTH_A_LOOP or len(tables) < len(recordings):
-            return None
-        set_up, without, with_closed, end, hand_on = tables
-        calls = StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=step.flags)
-        try:
-            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
-            return StepLoop(calls, given, kept, [step.end.outputs.suspect])
-        except (NoInstruction, Unavailable):
-            return None
+    def _parts(self) -> Sequence[Recording]:
+        return self._step.set_up, self._step.rounds[False], self._step.rounds[True], self._step.end
+
+    def _calls(self, *parts: CallTable) -> StepCalls:
+        set_up, without, with_closed, end, hand_on = parts
+        return StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=self._step.flags)
+
+    def _checks(self) -> Sequence[Tensor]:
+        return [self._step.end.outputs.suspect]
 
 
 def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> PerStepInstructions:
