@@ -1,6 +1,7 @@
 """The command line: simulate, check, plot; resumed runs; exit statuses."""
 
 import re
+import signal
 import sys
 
 import h5py
@@ -11,6 +12,7 @@ from tests.cli.command_line import REPOSITORY, SCENE, call, simulate
 from torchdismech import Trajectory
 from torchdismech.integrate.recorded import recording
 from torchdismech.native import library
+from torchdismech.system import interrupts
 
 
 def test_simulate_writes_a_trajectory_and_a_summary(scene, tmp_path):
@@ -99,6 +101,23 @@ def test_pictures_are_not_written_over(scene, tmp_path):
     photograph = tmp_path / "run.jpg"  # matplotlib could write it, and nothing here would know it again
     assert "ends in .png" in call("plot", tmp_path / "odd.png", "--out", photograph, status=2).stderr
     assert not photograph.exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--energies"]])
+def test_a_signal_while_a_picture_is_written_leaves_nothing(flags, scene, tmp_path, monkeypatch):
+    """Let signals raise while plots are written, so that the folder of a half-written picture is removed."""
+    out = tmp_path / "run.h5"
+    simulate(scene, out, "--steps", 1)
+    before = set(tmp_path.iterdir())
+    monkeypatch.setattr(interrupts._process, "asked", None)
+
+    def interrupted(*_, **__):
+        interrupts._answer(signal.SIGINT, None)  # ends the process where signals do not raise
+
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", interrupted)
+    assert interrupts.sentence(signal.SIGINT) in call("plot", out, *flags, status=130).stderr
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_endless_runs_are_refused_unless_insisted(scene, tmp_path):
