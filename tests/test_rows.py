@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torchdismech.rows import finite_columns, finite_rows, total, weighted_norms
+from torchdismech.rows import finite_columns, finite_rows, totals, weighted_norms
 
 # A sum of m numbers by lanes and one after the other differ by m roundings at most, a norm by half of that.
 ROUNDING = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -64,12 +64,12 @@ def test_columns_are_finite_where_all_numbers_are(columns, turned):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("length", [0, 1, 33, 403])
+@pytest.mark.parametrize("length", [0, 1, 3, 33, 403])
 def test_totals_are_those_of_torch(dtype, length):
-    """Sum the numbers of a tensor, also of one whose numbers are not side by side, and let autograd through."""
-    x = torch.rand(2 * length, dtype=dtype, generator=torch.Generator().manual_seed(length))[::2]
-    found, expected = total(x), x.sum()
-    assert found.shape == () and found.dtype == dtype
-    assert (found - expected).abs() <= ROUNDING[dtype] * (1 + expected)
+    """Sum the numbers of rows, also of those whose numbers are not side by side, and let autograd through."""
+    x = torch.rand(2 * length, 5, dtype=dtype, generator=torch.Generator().manual_seed(length))[::2].t()
+    found, expected = totals(x), x.sum(1)
+    assert found.shape == (5,) and found.dtype == dtype
+    assert ((found - expected).abs() <= ROUNDING[dtype] * (1 + expected)).all()
     x.requires_grad_()
-    assert torch.equal(torch.autograd.grad(total(x), x)[0], torch.ones_like(x))
+    assert torch.equal(torch.autograd.grad(totals(x).sum(), x)[0], torch.ones_like(x))

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchdismech.fused import compiled_code_accepts, traced
 from torchdismech.native import function_of, in_threads
 
-__all__ = ["finite_columns", "finite_rows", "total", "weighted_norms"]
+__all__ = ["finite_columns", "finite_rows", "totals", "weighted_norms"]
 
 ONE_THREAD = 1
 
@@ -32,14 +32,14 @@ def weighted_norms(x: Tensor, weight: Tensor) -> Tensor:
     return norms
 
 
-def total(x: Tensor) -> Tensor:
-    """Return the sum () of all numbers of a tensor (m,)."""
+def totals(x: Tensor) -> Tensor:
+    """Return the sums (B,) of the rows of x (B, m)."""
     function = function_of("totals", x.dtype) if compiled_code_accepts(x) and not traced() else None
     if function is None:
-        return x.sum()
-    sum_of_all = x.new_empty(())
-    in_threads(function, (len(x), x.contiguous(), sum_of_all), 1, ONE_THREAD)
-    return sum_of_all
+        return x.sum(1)
+    sums = x.new_empty(len(x))
+    in_threads(function, (x.shape[1], x.contiguous(), sums), len(x), ONE_THREAD)
+    return sums
 
 
 def finite_rows(tensors: Sequence[Tensor]) -> Tensor:

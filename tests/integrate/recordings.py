@@ -149,7 +149,7 @@ class Wind(forces.LocalForce):
 
 
 def recording_of(problem):
-    """Return the recording that serves a step, with its set-up done."""
+    """Return the recording that serves a step, which is started."""
     return recording.recording_of(recording.kind_of(problem), problem)
 
 

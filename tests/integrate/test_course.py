@@ -279,18 +279,18 @@ def test_steps_in_inference_mode_come_first(load, courses):
 @pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
 def test_no_part_takes_more_steps_than_those_before_it(monkeypatch):
     """Take no steps of robots in vain where those of others, before them, are known to end a course."""
-    lengths, take_more = [], RecordedSeries.take_remaining
+    lengths, take = [], RecordedSeries.take
 
-    def told(self, after, info, controls, *rest):
+    def told(self, controls, *rest):
         lengths.append(len(controls))
-        return take_more(self, after, info, controls, *rest)
+        return take(self, controls, *rest)
 
     model, integrator = rods_on_cpu(3), ImplicitEuler(2e-3, max_iterations=3, max_substeps=64, chunk=1)
     still = model.initial_state(batch=3).detach()
     one_by_one(model, still, integrator)  # records
     velocity = torch.zeros_like(still.velocity)
     velocity[0, 6:27] = torch.linspace(10, -10, 21, dtype=torch.float64)
-    monkeypatch.setattr(RecordedSeries, "take_remaining", told)
+    monkeypatch.setattr(RecordedSeries, "take", told)
     unroll(model, still.replace(velocity=velocity), integrator, 2)
     assert lengths == [2]  # the first robot fails the first step
     lengths.clear()

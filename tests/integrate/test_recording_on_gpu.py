@@ -121,6 +121,7 @@ class TestWaiting:
         assert pieces == ["_set_up", "_round_with_matrix", "_round_without_matrix", "_end"]
         with nothing_to_wait_for():
             step = recording_of(given)
+            step.set_up.replay()
             after, info = step.replayed_end()
         assert step is first
         assert after.q.shape == state.q.shape
@@ -336,6 +337,7 @@ class TestOnGPU:
         torch.cuda.set_sync_debug_mode("error")
         try:
             step = recording_of(StepProblem(model, integrator, state, Control(), integrator.dt, running))
+            step.set_up.replay()
             step.rounds.round.replay()
             step.replayed_end()
         finally:

@@ -44,7 +44,7 @@ def counts(monkeypatch):
 def test_robots_go_the_same_way(case, compiled, counts, monkeypatch):
     """Fly, land and slide as by single steps, by the compiled loop and without it."""
     if not compiled:
-        monkeypatch.setattr(series, "WORTH_A_LOOP", 10**9)
+        monkeypatch.setattr(series.SeriesOnObstacles, "_loop", lambda *_: None)
     model = CASES[case]()
     state = thrown(model, 3)
     expected = one_by_one(EULER(), model, state, steps=STEPS)
@@ -117,7 +117,7 @@ def test_an_obstacle_that_moves_and_divided_steps(counts):
 def test_runs_take_steps_at_once(every, compiled, counts, monkeypatch):
     """Have the frames of single steps, also where each step is one, and ask the model for few of them."""
     if not compiled:
-        monkeypatch.setattr(series, "WORTH_A_LOOP", 10**9)
+        monkeypatch.setattr(series.SeriesOnObstacles, "_loop", lambda *_: None)
     asked, original = [], integrator_module.SteppingMethod._checked_problem
     monkeypatch.setattr(
         integrator_module.SteppingMethod,

@@ -70,13 +70,13 @@ def assert_same(found, expected):
 def looks(monkeypatch):
     """Return how many steps recordings took, and in how many turns."""
     counted = []
-    followed = RecordedSeries.take_remaining
+    take = RecordedSeries.take
 
-    def counting(self, after, info, controls, *rest):
+    def counting(self, controls, *rest):
         counted.append(len(controls))
-        return followed(self, after, info, controls, *rest)
+        return take(self, controls, *rest)
 
-    monkeypatch.setattr(RecordedSeries, "take_remaining", counting)
+    monkeypatch.setattr(RecordedSeries, "take", counting)
     return counted
 
 

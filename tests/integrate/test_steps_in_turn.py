@@ -63,7 +63,7 @@ def run(model, weights, schedule=None, method=ImplicitEuler):
 def by_python(monkeypatch, *given, **options):
     """Return what `run` does without compiled code between steps."""
     with monkeypatch.context() as patch:
-        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
+        patch.setattr(series.RecordedSeries, "_loop", lambda *_: None)
         patch.setattr(course_backward, "STEPS_BEFORE_A_LOOP", STEPS + 1)
         for _ in range(2):  # until steps and gradients are recorded
             found = run(*given, **options)
@@ -166,7 +166,7 @@ def test_single_steps_before_a_run_that_begins_in_python(load, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
+        patch.setattr(series.RecordedSeries, "_loop", lambda *_: None)
         expected = led()
     assert all(map(torch.equal, led(), expected))
 
@@ -187,7 +187,7 @@ def test_a_search_that_stops_goes_on_in_python(monkeypatch):
         return [*after.fields(), info.iterations, info.iterations_max, info.status, info.residual]
 
     with monkeypatch.context() as patch:
-        patch.setattr(series, "WORTH_A_LOOP", STEPS + 1)
+        patch.setattr(series.RecordedSeries, "_loop", lambda *_: None)
         expected = thrown()
     monkeypatch.setattr(series, "StepLoop", own)
     assert all(map(torch.equal, thrown(), expected))
@@ -253,3 +253,20 @@ def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         steps.run(0, 2)
     assert len(printed) == 1
+
+
+def test_compiled_code_takes_all_steps_of_a_recorded_rod(monkeypatch):
+    """Call no operation of torch in any part of a step, and take the first step, too, once a run has been recorded."""
+    begun, run_loop = [], StepLoop.run
+    monkeypatch.setattr(
+        StepLoop, "run", lambda self, first, count: begun.append((first, count)) or run_loop(self, first, count)
+    )
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    for _ in range(3):
+        begun.clear()
+        integrator.steps(model, model.initial_state(batch=2), STEPS)
+        integrator.steps(model, model.initial_state(batch=2), 2)
+    assert begun == [(0, STEPS), (0, 2)]
+    step = model.recordings[0].recorded_step
+    parts = step.set_up, step.rounds.round, step.rounds.last_round, step.end_recording
+    assert not any(tape.calls_torch for tape in parts)

@@ -184,11 +184,12 @@ class _ChunkSolver:
     def _finish(
         self, recording: RecordedStep, kind: StepKind | None, chunk: Chunk, controls: Sequence[Control]
     ) -> None:
-        """Let a recording finish the step of a chunk, and take those that follow with the rest of these controls."""
-        after, info = recording.finish()
+        """Let a recording take the started step of a chunk, and those that follow, with these controls."""
         if self._takes_following:
             keeper = None if self._store is None else self._store.of_chunk(chunk)
-            after, info = recording.series.take_remaining(after, info, _of_controls(controls, chunk), keeper)
+            after, info = recording.series.take(_of_controls(controls, chunk), keeper)
+        else:
+            after, info = recording.finish()
         self._keep(after, info, SolvedChunk(chunk, kind, None))
 
     def _keep(self, after: State, info: StepInfo, solved: SolvedChunk) -> None:

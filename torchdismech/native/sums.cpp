@@ -89,11 +89,12 @@ void subtract_sums(int64_t length, const int64_t* row, const int64_t* start, con
   }
 }
 
-// Number of partial sums of a row, so that no addition waits for the one before.
-constexpr int64_t LANES = 32;
+// Number of partial sums of a row, so that no addition waits for the one before; and of a short row, such as a vector in
+// space.
+constexpr int64_t LANES = 32, FEW = 4;
 
-template <typename T, typename F>
-inline T sum_of(int64_t length, F number) {
+template <int64_t LANES, typename T, typename F>
+inline T sum_in_lanes(int64_t length, F number) {
   T sum[LANES] = {};
   const int64_t whole = length - length % LANES;
   for (int64_t i = 0; i < whole; i += LANES)
@@ -102,6 +103,11 @@ inline T sum_of(int64_t length, F number) {
   for (int64_t half = LANES / 2; half; half /= 2)
     for (int64_t k = 0; k < half; ++k) sum[k] += sum[k + half];
   return sum[0];
+}
+
+template <typename T, typename F>
+inline T sum_of(int64_t length, F number) {
+  return length > FEW ? sum_in_lanes<LANES, T>(length, number) : sum_in_lanes<FEW, T>(length, number);
 }
 
 // norm[row]: Euclidean norm of a row of x (rows, length), each number multiplied by its weight (length).

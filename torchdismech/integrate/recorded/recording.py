@@ -105,7 +105,7 @@ def kind_of(problem: StepProblem) -> StepKind | None:
 
 
 def recording_of(kind: StepKind, problem: StepProblem) -> RecordedStep | RecordedEvaluations | None:
-    """Return the recording that takes a step of a kind, with the step's set-up replayed; None if Python has to take it.
+    """Return the recording that takes a step of a kind, with the step started; None if Python has to take it.
 
     The recording is made here once enough steps of the kind were taken without one.
     """

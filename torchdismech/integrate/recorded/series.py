@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordedSeries", "SeriesOnObstacles"]
 
-WORTH_A_LOOP = 4  # steps from which on making a compiled loop takes less time than Python between the steps
-
 
 class _Series(ABC):
     """Steps of one kind, one after the other: the compiled loop that takes them, and what leads from each to the next.
@@ -65,9 +63,12 @@ class _Series(ABC):
         """Return the tensors that are all zero after a successful step."""
 
     def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
-        """Return a compiled loop of steps with these controls; None where it does not pay, or cannot be compiled."""
+        """Return a compiled loop of steps with these controls; None where it cannot be compiled.
+
+        None, too, before the recorded end has finished a step.
+        """
         step = self._step
-        if step.result is None or len(controls) < WORTH_A_LOOP:
+        if step.result is None:
             return None
         recordings = (*self._parts(), self._hand_on_recording)
         tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
@@ -110,14 +111,18 @@ class _Series(ABC):
         assert self._totals is not None
         return [*self._problem.state.fields(), self._problem.running, *self._totals.tensors()]
 
-    def _empty_totals(self, like: StepInfo) -> SeveralSteps:
-        """Return the totals, set to zero; they have a tensor for each that a report like this one holds."""
+    def _report(self, count: int) -> SeveralSteps:
+        """Return how so many steps went, in memory that the next steps overwrite."""
+        assert self._totals is not None
+        return replaced(self._totals, count=count)
+
+    def _empty_totals(self, like: StepInfo) -> None:
+        """Set the totals to zero; they have a tensor for each that a report like this one holds."""
         if self._totals is None:
             none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
             with outside_inference_mode():
                 self._totals = none.with_tensors(map(torch.clone, none.tensors()))
         torch._foreach_zero_(self._totals.tensors())
-        return self._totals
 
 
 class RecordedSeries(_Series):
@@ -125,28 +130,22 @@ class RecordedSeries(_Series):
 
     _step: RecordedStep
 
-    def take_remaining(
-        self, after: State, info: StepInfo, controls: Sequence[Control], keeper: ChunkStates | None = None
-    ) -> tuple[State, StepInfo]:
-        """Take the remaining steps of a list of controls, the first of which was taken already.
+    def take(self, controls: Sequence[Control], keeper: ChunkStates | None = None) -> tuple[State, StepInfo]:
+        """Take steps with these controls, of which the first is started already.
 
         Return the states after the last of them and how all went. A robot whose step fails is not stepped any more. But
         the series ends before a step that some robot fails where robots that fail take it again in smaller parts, and
-        with a keeper.
+        with a keeper; if that is the first step, the report is of this step.
 
         Parameters
         ----------
-        after, info : state after the first step, and how it went.
         keeper : keeps the states after each of the steps.
         """
         until_failure = self._step.divisible or keeper is not None
-        if until_failure and _some_failed(info):
-            return after, info
-        totals = self._empty_totals(info)
-        if keeper is not None:
-            keeper.keep(0, after, info)
-        self._hand_on(after, info)
-        loop, number = self._loop(controls, keeper), 1
+        loop, number = None, 0
+        if self._step.result is not None:
+            self._empty_totals(self._step.result[1])
+            loop = self._loop(controls, keeper)
         while number < len(controls):
             reason = StopReason.UNEXPECTED
             if loop is not None:
@@ -156,15 +155,17 @@ class RecordedSeries(_Series):
             after, info = self._stopped_step(reason, controls, number)
             if reason is StopReason.ALL_TAKEN:
                 break
+            if loop is None and not number:
+                self._empty_totals(info)
             if until_failure and _some_failed(info):
-                return self._problem.state, replaced(totals, count=number)
+                return (self._problem.state, self._report(number)) if number else (after, info)
             if keeper is not None:
                 keeper.keep(number, after, info)
             self._hand_on(after, info)
             number += 1
-            if reason is StopReason.BAD_STEP:  # by now `accept_or_shorten` is recorded, for a new loop
+            if number == 1 or reason is StopReason.BAD_STEP:  # by now the end, or `accept_or_shorten`, is recorded
                 loop = self._loop(controls, keeper)
-        return after, replaced(totals, count=len(controls))
+        return after, self._report(len(controls))
 
     def _parts(self) -> Sequence[Recording]:
         step = self._step
@@ -189,9 +190,8 @@ class RecordedSeries(_Series):
         """
         step = self._step
         if reason is StopReason.UNEXPECTED:
-            if controls[number] is not controls[number - 1]:
+            if number and controls[number] is not controls[number - 1]:
                 step.static.give_control(controls[number])
-            step.set_up.replay()
             return step.finish()
         if reason is StopReason.BAD_STEP:
             return step.finish_after_rounds(step.rounds.replay(Next.ACCEPT_OR_SHORTEN))
@@ -223,7 +223,7 @@ class SeriesOnObstacles(_Series):
         keeper : keeps the states after each of the steps.
         """
         assert self._step.result is not None
-        totals = self._empty_totals(self._step.result[1])
+        self._empty_totals(self._step.result[1])
         if keeper is not None:
             keeper.keep(0, *self._step.result)
         self._hand_on(*self._step.result)
@@ -237,7 +237,7 @@ class SeriesOnObstacles(_Series):
                 if keeper is not None:
                     keeper.keep(number, *self._step.result)
                 number += 1
-        after, totals = self._problem.state, replaced(totals, count=number)
+        after, totals = self._problem.state, self._report(number)
         copied = totals.with_tensors(map(torch.clone, totals.tensors()))
         return after.with_fields(map(torch.clone, after.fields())), copied
 

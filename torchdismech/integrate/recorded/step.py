@@ -2,7 +2,7 @@
 
 The parts are the *set-up* (what stays fixed in the step, and the first iterate), *rounds* of Newton's method (one
 iteration of all rows each, `rounds.py`), and the *end* (the state after the step). A step copies its inputs to static
-buffers and replays the set-up (`start`), then rounds until their flags say that all rows have converged, and the end
+buffers (`start`) and replays the set-up, then rounds until their flags say that all rows have converged, and the end
 (`finish`).
 
 Where rounds do not lead all robots to their roots, the search goes on without recorded rounds, on the same memory
@@ -118,7 +118,7 @@ class RecordedStep:
         return RecordedSeries(self)
 
     def start(self, inputs: Sequence[Tensor | None], problem: StepProblem) -> None:
-        """Copy the inputs to the static buffers and replay the set-up; an input of None stays as in the last step.
+        """Copy the inputs to the static buffers; an input of None stays as in the last step.
 
         Parameters
         ----------
@@ -126,14 +126,15 @@ class RecordedStep:
         """
         self.divisible = problem.divisible
         self.static.give(inputs, problem.dt)
-        self.set_up.replay()
 
     def finish(self) -> tuple[State, StepInfo]:
         """Return the states after the started step and how it went, in memory that the next step overwrites."""
+        self.set_up.replay()
         return self.finish_after_rounds(self.rounds.replay())
 
     def finish_by_recordings(self) -> tuple[State, StepInfo] | None:
         """Do the same as `finish`, but return None where recordings alone do not take the step to its end."""
+        self.set_up.replay()
         return self.replayed_end() if self.rounds.replay() is RoundsOutcome.ROOTS else None
 
     def finish_after_rounds(self, outcome: RoundsOutcome) -> tuple[State, StepInfo]:
