@@ -21,6 +21,8 @@ from torchdismech import (
 )
 from torchdismech.elastic.fused import FusedTerm
 from torchdismech.integrate import problem as problems
+from torchdismech.integrate.recorded.recording import STEPS_BEFORE_RECORDING
+from torchdismech.robot.kinematics import Frames
 from torchdismech.robot.plane import Plane
 
 STEPS = 18  # six more than are taken before steps are recorded
@@ -269,3 +271,15 @@ def test_what_is_left_out(monkeypatch):
     in_space(monkeypatch, MODELS["round"](), Newmark(5e-3))
     for asked in ("gradient", "hessian"):
         assert counts[asked, WITHIN] < counts[asked, None] / 2
+
+
+@pytest.mark.parametrize("name", ["round", "flat, director within"])
+def test_frames_do_not_twist(monkeypatch, name):
+    """Find no reference twist in recorded steps within a plane, where it stays zero."""
+    model, integrator = MODELS[name](), Newmark(5e-3)
+    state, asked, twists = model.initial_state(), [], Frames._reference_twist
+    monkeypatch.setattr(Frames, "_reference_twist", lambda *given: asked.append(1) or twists(*given))
+    for _ in range(STEPS):
+        state, _ = integrator.step(model, state)
+    assert len(asked) == STEPS_BEFORE_RECORDING
+    assert not state.reference_twist.any()

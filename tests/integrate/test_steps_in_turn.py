@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.integrate.recordings import LOADS, Wind, plates, rods_on_cpu, surface_loads
-from torchdismech import BDF2, Control, ImplicitEuler, forces, trainable, unroll
+from torchdismech import BDF2, Control, ImplicitEuler, Newmark, forces, trainable, unroll
 from torchdismech.errors import FailureWarning
 from torchdismech.integrate.gradients import course_backward
 from torchdismech.integrate.recorded import adjoint, series
@@ -270,3 +270,25 @@ def test_compiled_code_takes_all_steps_of_a_recorded_rod(monkeypatch):
     step = model.recordings[0].recorded_step
     parts = step.set_up, step.rounds.round, step.rounds.last_round, step.end_recording
     assert not any(tape.calls_torch for tape in parts)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_the_last_round_comes_no_earlier_than_in_the_step_before(compiled, monkeypatch):
+    """Evaluate the matrix in each round if the step before took many; no number of a step is another for that."""
+    if not compiled:
+        monkeypatch.setattr(series.RecordedSeries, "_loop", lambda *_: None)
+    model, integrator = rods_on_cpu(2), Newmark(2e-2, relative_tolerance=1e-6)
+    start = model.initial_state(batch=2).detach()
+    for _ in range(2):  # until steps are recorded
+        expected, _ = integrator.steps(model, start, STEPS)
+    step = model.recordings[0].recorded_step
+    rounds = step.rounds
+    for count, with_matrix in ((0, False), (50, True)):
+        rounds.rounds_before[0] = count
+        rounds.last_round.outputs.fill_(True)  # flags: each replay writes them
+        step.series.take([Control()])  # from where the last step has led
+        assert bool(rounds.last_round.outputs.all()) == with_matrix
+        assert 1 <= rounds.rounds_before[0] < 10
+        rounds.rounds_before[0] = count
+        after, _ = integrator.steps(model, start, STEPS)
+        assert all(map(torch.equal, after.fields(), expected.fields()))

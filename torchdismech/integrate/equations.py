@@ -261,7 +261,7 @@ class StepEquations:
         state, scheme, unknowns = self.start.state, self.scheme, self.model.unknowns
         elapsed = self.dt if scheme.inertial else torch.full_like(self.dt, FOREVER)
         internal = self.mechanics.internal_after(self.start, q, elapsed)
-        moved = self.model.frames.moved(state, q)
+        moved = self.model.frames.moved(state, q, self.mechanics.plane)
         moved = moved if internal is None else moved.replace(internal=internal)
         if not scheme.inertial:
             zero = torch.zeros_like(q)

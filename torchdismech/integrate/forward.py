@@ -187,7 +187,8 @@ class _ChunkSolver:
         """Let a recording take the started step of a chunk, and those that follow, with these controls."""
         if self._takes_following:
             keeper = None if self._store is None else self._store.of_chunk(chunk)
-            after, info = recording.series.take(_of_controls(controls, chunk), keeper)
+            varied = any(control is not controls[0] for control in controls)
+            after, info = recording.series.take(_of_controls(controls, chunk) if varied else controls, keeper)
         else:
             after, info = recording.finish()
         self._keep(after, info, SolvedChunk(chunk, kind, None))

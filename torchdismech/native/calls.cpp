@@ -92,10 +92,11 @@ bool holds(const Zeros& zeros) {
 // round writes the flags `RoundFlags` of integrate/recorded/rounds.py. `accept_or_shorten`, which follows a round in
 // which the step of some row was no good one, writes `ShorteningFlags`; it may be empty. Steps on obstacles that are
 // constraints have `contact_flags`, which is null for others: there `last_round` is a round with closed contacts, and
-// `round` one without.
+// `round` one without. `rounds_before` is the number of rounds that the last step took.
 struct Steps {
   Calls before, set_up, round, last_round, accept_or_shorten, end, after, hand_on;
   const bool *flags, *last_flags, *shortening_flags, *contact_flags;
+  int64_t* rounds_before;
   int64_t checks;
   const Zeros* checked;
   int64_t varying;
@@ -108,9 +109,11 @@ enum Flag { BAD, MORE, UNCONVERGED, FAR, LOST, LEFT = UNCONVERGED };
 // Why a loop ended: the order is that of `StopReason` in step_loop.py.
 enum StopReason { ALL_TAKEN, BAD_STEP, CHECK, UNEXPECTED, LOST_ROWS, SHORTENED };
 
-// Take rounds of Newton's method until no row has to be moved any more.
+// Take rounds of Newton's method until no row has to be moved any more; see `RecordedRounds` in
+// integrate/recorded/rounds.py, which does the same.
 StopReason searched(const Steps& steps, End* end) {
   bool with_matrix = true, more = true, lost = false;
+  int64_t rounds = 0;
   while (more) {
     if (!all_made(with_matrix ? steps.round : steps.last_round, end)) return UNEXPECTED;
     const bool* flags = with_matrix ? steps.flags : steps.last_flags;
@@ -120,10 +123,13 @@ StopReason searched(const Steps& steps, End* end) {
       flags = steps.shortening_flags;
       if (flags[BAD] || flags[LEFT]) return SHORTENED;
     }
-    more = flags[MORE] || (!with_matrix && (flags[BAD] || flags[UNCONVERGED]));
+    const bool repeated = !with_matrix && (flags[BAD] || flags[UNCONVERGED]);  // it was not the last after all
+    more = flags[MORE] || repeated;
     lost = flags[LOST];
-    with_matrix = flags[FAR] || !with_matrix;  // if a round was expected to be the last and was not, it is repeated
+    rounds += !repeated;
+    with_matrix = flags[FAR] || !with_matrix || rounds + 1 < *steps.rounds_before;
   }
+  *steps.rounds_before = rounds;
   return lost ? LOST_ROWS : ALL_TAKEN;
 }
 

@@ -120,6 +120,7 @@ class StepCalls:
     flags : tensors of flags that `round`, `last_round` and `accept_or_shorten` write, see `integrate.recorded.rounds`.
     contact_flags : of steps on obstacles that are constraints, the flags that `set_up` and both rounds write, see
         `integrate.recorded.contact_step`; there `round` is one without closed contacts, and `last_round` one with them.
+    rounds_before : (1,) how many rounds the last step took, which each step writes; needed where there are `flags`.
     """
 
     set_up: CallTable
@@ -130,6 +131,7 @@ class StepCalls:
     hand_on: CallTable = NO_CALLS
     flags: Sequence[Tensor] = ()
     contact_flags: Tensor | None = None
+    rounds_before: np.ndarray | None = None
 
 
 class StepLoop:
@@ -160,6 +162,7 @@ class StepLoop:
         fields = [number for own in tables for number in (len(own.calls), own.address)]
         fields += [flag.data_ptr() for flag in calls.flags] if calls.flags else [0, 0, 0]
         fields.append(0 if calls.contact_flags is None else calls.contact_flags.data_ptr())
+        fields.append(0 if calls.rounds_before is None else calls.rounds_before.ctypes.data)
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]

@@ -13,6 +13,7 @@ from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.rods import reference_twist
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
+from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import State
 from torchdismech.rows import finite_rows
 
@@ -52,20 +53,32 @@ class Frames(nn.Module):
         """Return the unit tangents of the framed edges (B, A, 3) at q (B, n)."""
         return _vectors(torch.stack(Vec3(*self._along(q)).unit().components()))
 
-    def moved(self, state: State, q: Tensor) -> State:
-        """Return the state at q (B, n), with its frames transported there and all else unchanged."""
+    def moved(self, state: State, q: Tensor, plane: Plane | None = None) -> State:
+        """Return the state at q (B, n), with its frames transported there and all else unchanged.
+
+        Parameters
+        ----------
+        plane : how the robots lie in their plane, in which frames do not twist; None: not known.
+        """
         carried = self.compilation.compiled(Frames.carried, q.shape[0], q)
-        tangent, director, twist = carried(self, q, state.tangent, state.director, state.reference_twist)
+        given = state.tangent, state.director, state.reference_twist
+        tangent, director, twist = carried(self, q, *given, twists=plane is None)
         return state.replace(q=q, director=director, tangent=tangent, reference_twist=twist)
 
     def carried(
-        self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor
+        self, q: Tensor, tangent: Tensor, director: Tensor, reference_twist: Tensor, twists: bool = True
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the tangents, directors (B, A, 3) and reference twists (B, S) of a state transported to q (B, n)."""
+        """Return the tangents, directors (B, A, 3) and reference twists (B, S) of a state transported to q (B, n).
+
+        Parameters
+        ----------
+        twists : whether the reference twists change on the way.
+        """
         along = self._along(q)
         frames = _CARRIED(along.shape[1], along, _components(tangent), _components(director))
         tangents, directors = frames.split(3)
-        return _vectors(tangents), _vectors(directors), self._reference_twist(frames, reference_twist)
+        twist = self._reference_twist(frames, reference_twist) if twists else reference_twist
+        return _vectors(tangents), _vectors(directors), twist
 
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
         """Return the reference twists (B, S) of the springs for unit tangents and directors (B, A, 3) at rest."""
@@ -97,7 +110,7 @@ class Frames(nn.Module):
 
     def _along(self, q: Tensor) -> Tensor:
         """Return vectors (3, A, B) along the framed edges at q (B, n)."""
-        transposed = q.t()
+        transposed = q.t().contiguous()
         ends, starts = (transposed.index_select(0, dofs) for dofs in self._ends)
         along = (ends - starts).unflatten(0, (3, self._edges))
         if not self._held:
@@ -137,7 +150,10 @@ def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Te
 
 def _components(vectors: Tensor) -> Tensor:
     """Return vectors (B, A, 3) as components (3, A, B)."""
-    return vectors.permute(2, 1, 0)
+    robots_together = (
+        vectors.flatten(1).t().contiguous()
+    )  # in one piece: to turn vectors one by one takes twice as long
+    return robots_together.unflatten(0, vectors.shape[1:]).transpose(0, 1)
 
 
 def _vectors(components: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """RecordedRounds: the recorded iterations of Newton's method in a step, here called rounds: each takes all rows.
 
 A round of whole Newton steps has two recordings: with the matrix at the new iterates, and without it where the round is
-expected to be the last. Both keep their steps only if these are good in all rows. Three more recordings are made where
-they are first needed:
+expected to be the last, as its numbers say, and as the step before took no more rounds. Both keep their steps only if
+these are good in all rows. Three more recordings are made where they are first needed:
 
 - where a round raises the norm of some row's residual, each row *accepts or shortens* its step: the length of the next
   correction by the same factor tells which steps are good all the same, and which rows are to try a part of theirs;
@@ -21,6 +21,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -122,6 +123,7 @@ class RecordedRounds:
     ----------
     round, last_round : the recordings of whole steps; `round` evaluates the next matrix, `last_round` does not.
     accept_or_shorten : the recording in which rows accept or shorten the steps of `round`; None before its first use.
+    rounds_before : (1,) how many rounds the last step took.
     """
 
     def __init__(self, results: SetUp, static: StaticProblem):
@@ -129,6 +131,7 @@ class RecordedRounds:
         self.round = recorded(self._round_with_matrix, self._device, static.pool)
         self.last_round = recorded(self._round_without_matrix, self._device, static.pool)
         self.accept_or_shorten: Recording[Tensor] | None = None
+        self.rounds_before = np.zeros(1, dtype=np.int64)
 
     def replay(self, first: Next = Next.WHOLE) -> RoundsOutcome:
         """Replay rounds until all rows have ended, or recordings cannot take the next step; return how they ended.
@@ -146,7 +149,7 @@ class RecordedRounds:
             return RoundsOutcome.LEFT
 
     def _replay_rounds(self, next_round: Next) -> RoundsOutcome:
-        with_matrix, more, lost = True, True, False
+        with_matrix, more, lost, rounds = True, True, False, 0
         while more:
             if next_round is Next.WHOLE:
                 flags = RoundFlags(*(self.round if with_matrix else self.last_round).replay().tolist())
@@ -155,7 +158,9 @@ class RecordedRounds:
                     next_round, more = Next.ACCEPT_OR_SHORTEN, True
                 elif not with_matrix and (flags.bad or flags.unconverged):
                     more = True  # it was expected to be the last and was not: once more, with the matrix
-                with_matrix = flags.far or not with_matrix
+                else:
+                    rounds += 1
+                with_matrix = flags.far or not with_matrix or rounds + 1 < self.rounds_before[0]
                 continue
             recording = (
                 self._accept_or_shorten_recording()
@@ -165,8 +170,9 @@ class RecordedRounds:
             row_flags = ShorteningFlags(*recording.replay().tolist())
             if row_flags.left:
                 return RoundsOutcome.LEFT
-            more, lost, with_matrix = row_flags.more, row_flags.lost, True
+            more, lost, with_matrix, rounds = row_flags.more, row_flags.lost, True, rounds + 1
             next_round = Next.SHORTENED if row_flags.parts else Next.WHOLE
+        self.rounds_before[0] = rounds
         return RoundsOutcome.LOST if lost else RoundsOutcome.ROOTS
 
     @cached_property

@@ -176,7 +176,10 @@ class RecordedSeries(_Series):
         rounds = self._step.rounds
         tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
         flags = [recording.outputs for recording in (rounds.round, rounds.last_round, tape or rounds.round)]
-        return StepCalls(set_up, with_matrix, without, NO_CALLS if tape is None else tape.table, end, hand_on, flags)
+        shortens = NO_CALLS if tape is None else tape.table
+        return StepCalls(
+            set_up, with_matrix, without, shortens, end, hand_on, flags, rounds_before=rounds.rounds_before
+        )
 
     def _checks(self) -> Sequence[Tensor]:
         end = self._step.end_recording.outputs
