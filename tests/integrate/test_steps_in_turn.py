@@ -292,3 +292,23 @@ def test_the_last_round_comes_no_earlier_than_in_the_step_before(compiled, monke
         rounds.rounds_before[0] = count
         after, _ = integrator.steps(model, start, STEPS)
         assert all(map(torch.equal, after.fields(), expected.fields()))
+
+
+def test_each_run_has_its_own_controls(monkeypatch):
+    """Give the loop of the run before the controls of this one, each as long as its steps."""
+    made = []
+    monkeypatch.setattr(series, "StepLoop", lambda *given: made.append(given) or StepLoop(*given))
+    model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
+    start = model.initial_state(batch=2).detach()
+    plans = [[Control(force=size * k * torch.ones_like(start.q)) for k in range(STEPS)] for size in (1e-3, 2e-3)]
+    plans.append(plans[0][5:9])
+    for plan in (plans[0], *plans):  # until steps are recorded
+        integrator.steps(model, start, len(plan), plan)
+    made.clear()
+    found = [integrator.steps(model, start, len(plan), plan)[0] for plan in plans]
+    assert not made
+    for after, plan in zip(found, plans, strict=True):
+        state = start
+        for control in plan:
+            state, _ = integrator.step(model, state, control)
+        assert all(map(torch.equal, after.fields(), state.fields()))

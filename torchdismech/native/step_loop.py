@@ -54,6 +54,11 @@ class PerStep:
     addresses: np.ndarray
     held: Any
 
+    @property
+    def layout(self) -> tuple:
+        """Shape, strides and dtype of each of the tensors."""
+        return self.first.shape, self.first.stride(), self.first.dtype
+
     @classmethod
     def along(cls, tensor: Tensor, backward: bool = False) -> PerStep:
         """Return the slices of a tensor (T, ...) along its first dimension, from the last on if `backward`."""
@@ -154,6 +159,7 @@ class StepLoop:
         before_calls, varying_before = before.calls()
         after_calls, varying_after = after.calls()
         varying = [*varying_before, *varying_after]
+        self._varying = [own for _, own in varying]
         rounds = calls.round, calls.last_round, calls.accept_or_shorten
         tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
@@ -166,8 +172,13 @@ class StepLoop:
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self._calls_back = [own for own in tables if own.calls_back]
-        self._held = (tables, calls, checks, varying)  # kept alive, as the fields are addresses of their memory
+        self._held = (tables, calls, checks)  # kept alive, as the fields are addresses of their memory
         self._run = partial(library().code.steps_in_turn, self._fields.ctypes.data)
+
+    def exchange(self, varying: Sequence[PerStep]) -> None:
+        """Take other tensors of each step, laid out like those in `before` and then `after`, in the same order."""
+        self._places[:, 1] = [own.addresses.ctypes.data for own in varying]
+        self._varying = [*varying]
 
     def run(self, first: int, count: int) -> tuple[int, StopReason]:
         """Take the steps with indices `first`, ..., `count` - 1, in order.

@@ -47,6 +47,8 @@ class _Series(ABC):
     def __init__(self, step: RecordedStep | RecordedContactStep):
         self._step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
+        self._kind_of_loop: tuple[CallTable, list[tuple]] | None = None  # for which `_last_loop` was made
+        self._last_loop: StepLoop | None = None
 
     # ---- steps by compiled code ------------------------------------------------------------------------------------
 
@@ -74,9 +76,19 @@ class _Series(ABC):
         tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
         if len(tables) < len(recordings):
             return None
+        calls = self._calls(*tables)
         try:
-            given, kept = _controls_given(step.static, controls), _states_kept(keeper, step.result)
-            return StepLoop(self._calls(*tables), given, kept, self._checks())
+            given = _controls_given(step.static, controls)
+            kind = calls.accept_or_shorten, [values.layout for _, values in given]
+            if keeper is not None or kind != self._kind_of_loop:
+                loop = StepLoop(calls, _copied(given), _states_kept(keeper, step.result), self._checks())
+                if keeper is not None:
+                    return loop  # it holds states of many steps
+                self._last_loop, self._kind_of_loop = loop, kind
+            assert self._last_loop is not None
+            if given:
+                self._last_loop.exchange([values for _, values in given])
+            return self._last_loop
         except (NoInstruction, Unavailable):
             return None
 
@@ -265,13 +277,20 @@ class SeriesOnObstacles(_Series):
         return [self._step.end.outputs.suspect]
 
 
-def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> PerStepInstructions:
-    """Return instructions that copy the control of each step to the static buffers; none where all are one."""
-    given = PerStepInstructions()
-    if any(control is not controls[0] for control in controls):
-        for buffer, values in zip(static.control_tensors(), _by_field(controls), strict=True):
-            given.add("copy", buffer, PerStep.of(values))
-    return given
+def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> list[tuple[Tensor, PerStep]]:
+    """Return the static buffers of the control, with the tensors for each step; none where all controls are one."""
+    if all(control is controls[0] for control in controls):
+        return []
+    by_field = zip(static.control_tensors(), _by_field(controls), strict=True)
+    return [(buffer, PerStep.of(values)) for buffer, values in by_field if buffer.numel()]
+
+
+def _copied(given: Sequence[tuple[Tensor, PerStep]]) -> PerStepInstructions:
+    """Return instructions that copy tensors of each step to buffers."""
+    instructions = PerStepInstructions()
+    for buffer, values in given:
+        instructions.add("copy", buffer, values)
+    return instructions
 
 
 def _states_kept(keeper: ChunkStates | None, result: tuple[State, StepInfo]) -> PerStepInstructions:
