@@ -300,7 +300,7 @@ def test_each_run_has_its_own_controls(monkeypatch):
     monkeypatch.setattr(series, "StepLoop", lambda *given: made.append(given) or StepLoop(*given))
     model, integrator = rods_on_cpu(2), ImplicitEuler(2e-3)
     start = model.initial_state(batch=2).detach()
-    plans = [[Control(force=size * k * torch.ones_like(start.q)) for k in range(STEPS)] for size in (1e-3, 2e-3)]
+    plans = [[Control(force=size * k * torch.ones_like(start.q)) for k in range(STEPS)] for size in (1e-6, 2e-6)]
     plans.append(plans[0][5:9])
     for plan in (plans[0], *plans):  # until steps are recorded
         integrator.steps(model, start, len(plan), plan)
