@@ -169,7 +169,7 @@ def test_pattern_is_kept_while_it_suffices():
     last = int(first.robot.bincount().amin()) - 1  # those from here on are of nodes that are not clamped
     listed = Listed(*(of[first.slot >= last] for of in first.listed))
     one = PairTable.of(first.kernel, listed, first.reaches[first.slot >= last], batch=2)
-    few = Pairs((one,), many.low, many.high, many.mean)
+    few = Pairs((one,), many.boxes)
     numbers = model.unknowns.number[: 3 * model.body.n_nodes]
     cache = CouplingCache(model.layout.pattern, numbers, None, model.body.rod_edges)
     small = cache.coupling(few)

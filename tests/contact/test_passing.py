@@ -32,7 +32,7 @@ from torchdismech.contact import (
     Sphere,
 )
 from torchdismech.contact.pairs.pair_calls import pair_values
-from torchdismech.contact.passing import NEARNESS, pairs_passed, passed_obstacle
+from torchdismech.contact.passing import CLEARANCE, TOUCH, pairs_passed, passed_obstacle
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.integrate import step
 
@@ -182,8 +182,9 @@ def test_head_on(centre_line):
     assert bool(pairs_passed(pairs, q0, q1).all())
     for table in pairs.tables:  # what compiled code says of each pair, and what torch does
         if len(table):
-            found = pair_values(NEARNESS[table.kernel], table.listed, q0, q1, [table.reaches])[0]
-            (expected,) = NEARNESS[table.kernel].function(table.gathered(q0), table.gathered(q1), table.reaches)
+            near = TOUCH * table.reaches
+            found = pair_values(CLEARANCE[table.kernel], table.listed, q0, q1, [near])[0]
+            (expected,) = CLEARANCE[table.kernel].function(table.gathered(q0), table.gathered(q1), near)
             # 1e-13 of lengths of .1 m
             assert torch.allclose(found, expected, rtol=0, atol=1e-14)
 

@@ -136,7 +136,7 @@ def test_all_that_touch_on_the_way():
         beside = 2 * torch.rand(start.shape, generator=generator, dtype=torch.float64) - 1
         beside -= beside.mean(1, keepdim=True)  # what all nodes move together does not count
         x = torch.lerp(start, end, float(share)) + slack * beside / beside.abs().max() + share
-        assert bool(pairs.cover(x.flatten(1)).all())
+        assert bool(pairs.boxes.hold(x.flatten(1)).all())
         for kind in range(2):
             for expected, own in zip(near(model, kind, x, 1, TOLERANCE), found[kind], strict=True):
                 assert expected <= own
@@ -146,7 +146,7 @@ def test_all_that_touch_on_the_way():
     assert all(len(own) < 0.7 * 40 * 39 / 2 for own in found[0])
     outside = end.clone()
     outside[1, 3] += 10 * slack + (end - start).abs().max()
-    assert pairs.cover(outside.flatten(1)).tolist() == [True, False, True]
+    assert pairs.boxes.hold(outside.flatten(1)).tolist() == [True, False, True]
 
 
 def test_neighbours_on_a_rod_finer_than_its_diameter():
@@ -378,9 +378,9 @@ def test_common_flight_brings_no_pairs():
     flying = model.self_contacts.pairs(x, flown, still + 1e-9)  # m: rounding of positions is 1e-16
     for kind in range(2):
         assert listed(flying.tables[kind], kind) == listed(at_rest.tables[kind], kind)
-    assert bool(flying.cover(flown.flatten(1)).all())
+    assert bool(flying.boxes.hold(flown.flatten(1)).all())
     flown[1, 3, 0] += 1e-3
-    assert flying.cover(flown.flatten(1)).tolist() == [True, False, True]
+    assert flying.boxes.hold(flown.flatten(1)).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
@@ -392,8 +392,8 @@ def test_a_poisoned_robot(poison):
     sick = x.clone()
     sick[1, 7, 2] = poison
     pairs = model.self_contacts.pairs(sick, sick, still)
-    assert pairs.cover(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(
-        pairs.cover(sick.flatten(1))[1]
+    assert pairs.boxes.hold(sick.flatten(1)).tolist() == [True, poison == torch.inf, True] or not bool(
+        pairs.boxes.hold(sick.flatten(1))[1]
     )
     for kind in range(2):
         found, expected = listed(pairs.tables[kind], kind), listed(healthy.tables[kind], kind)

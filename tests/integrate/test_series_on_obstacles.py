@@ -11,7 +11,7 @@ from torchdismech import Control, ImplicitEuler, Status, rollout
 from torchdismech.contact import Complementarity, Obstacle, Path, Sphere
 from torchdismech.integrate import integrator as integrator_module
 from torchdismech.integrate.recorded import recording, series
-from torchdismech.integrate.recorded.series import SeriesOnObstacles
+from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.search import attempts
 
 BEFORE = 3  # steps before a recording
@@ -28,14 +28,14 @@ def recorded_early(monkeypatch):
 @pytest.fixture
 def counts(monkeypatch):
     """How many steps each series was to take, and how many it took."""
-    found, original = [], SeriesOnObstacles.take_remaining
+    found, original = [], UnaidedSeries.take_remaining
 
     def counting(self, controls, keeper=None):
         after, info = original(self, controls, keeper)
         found.append((len(controls), info.count))
         return after, info
 
-    monkeypatch.setattr(SeriesOnObstacles, "take_remaining", counting)
+    monkeypatch.setattr(UnaidedSeries, "take_remaining", counting)
     return found
 
 
@@ -44,7 +44,7 @@ def counts(monkeypatch):
 def test_robots_go_the_same_way(case, compiled, counts, monkeypatch):
     """Fly, land and slide as by single steps, by the compiled loop and without it."""
     if not compiled:
-        monkeypatch.setattr(series.SeriesOnObstacles, "_loop", lambda *_: None)
+        monkeypatch.setattr(series.UnaidedSeries, "_loop", lambda *_: None)
     model = CASES[case]()
     state = thrown(model, 3)
     expected = one_by_one(EULER(), model, state, steps=STEPS)
@@ -117,7 +117,7 @@ def test_an_obstacle_that_moves_and_divided_steps(counts):
 def test_runs_take_steps_at_once(every, compiled, counts, monkeypatch):
     """Have the frames of single steps, also where each step is one, and ask the model for few of them."""
     if not compiled:
-        monkeypatch.setattr(series.SeriesOnObstacles, "_loop", lambda *_: None)
+        monkeypatch.setattr(series.UnaidedSeries, "_loop", lambda *_: None)
     asked, original = [], integrator_module.SteppingMethod._checked_problem
     monkeypatch.setattr(
         integrator_module.SteppingMethod,

@@ -317,10 +317,14 @@ class ConstraintSet:
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add a block (3 k, 3 k, S) for each contact's nodes to matrix values (nnz, B), in place."""
-        if self._entries is None:
-            self._entries = self._matrix_entries(pattern, unknown, values.shape[1])
-        entry, source = self._entries
+        entry, source = self.found_entries(pattern, unknown)
         values.view(-1).index_put_((entry,), blocks.flatten().index_select(0, source), accumulate=True)
+
+    def found_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return where the entries of blocks go in matrix values, see `_matrix_entries`; they are kept."""
+        if self._entries is None:
+            self._entries = self._matrix_entries(pattern, unknown, len(self.time))
+        return self._entries
 
     def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor]:
         """Return where the entries of blocks (3 k, 3 k, S) go in the matrix values of a batch.

@@ -32,7 +32,7 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "law_of"]
+__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "constants_of", "law_of"]
 
 
 @dataclass(frozen=True)
@@ -421,3 +421,10 @@ def law_of(response: Response, friction: Friction | None) -> ContactLaw | Constr
         raise InputError(f"response: expected {expected}, got {type(response).__name__}")
     response, friction = own_copy(response), None if friction is None else own_copy(friction)
     return ContactLaw(response, friction) if isinstance(response, Potential) else ConstraintLaw(response, friction)
+
+
+def constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:
+    """Return the constants of a law's response and friction, each () or (B, 1)."""
+    parts = [law.response] if law.friction is None else [law.response, law.friction]
+    named = (getattr(part, name) for part in parts for name in part.per_robot)
+    return [constant for constant in named if constant is not None]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import ConstraintLaw, ContactLaw
+from torchdismech.contact.law import ConstraintLaw, ContactLaw, constants_of
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.coupling import CouplingCache, StepPairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
@@ -144,7 +144,7 @@ class ContactModel:
         """
         is_nan = torch.zeros_like(state.time, dtype=torch.bool)
         for contact in (*self.obstacles, *self.self_contacts):
-            for constant in _constants_of(contact.law):
+            for constant in constants_of(contact.law):
                 is_nan = is_nan | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
         for obstacle in self.obstacles:
             distance = (
@@ -158,10 +158,3 @@ class ContactModel:
         pairs = self.may_touch_at(state.q)
         listed = None if pairs is None else pairs.listed
         return contact_report(self.body, self.obstacles, self.self_contacts, state, listed, None)
-
-
-def _constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:
-    """Return the constants of a law's response and friction, each () or (B, 1)."""
-    parts = [law.response] if law.friction is None else [law.response, law.friction]
-    named = (getattr(part, name) for part in parts for name in part.per_robot)
-    return [constant for constant in named if constant is not None]

@@ -19,7 +19,7 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import State
 
-__all__ = ["NEARNESS", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
+__all__ = ["CLEARANCE", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
 
 CORNERS = 12  # coordinates of the four nodes of two edges, or of a point and a triangle; smooth lines have more nodes
 TOUCH = 0.01  # of the sum of the radii: centre lines or mid-surfaces that get closer count as having met
@@ -44,8 +44,8 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
         if not len(table):
             continue
         kernel = _KERNELS[table.kernel]
-        nearness = pair_values(NEARNESS[table.kernel], table.listed, start, end, [table.reaches])[0]
-        suspect = (nearness >= 0).nonzero().squeeze(1)
+        clearance = pair_values(CLEARANCE[table.kernel], table.listed, start, end, [TOUCH * table.reaches])[0]
+        suspect = (clearance <= 0).nonzero().squeeze(1)
         if not len(suspect):
             continue
         flat_dofs = table.flat_dofs(start.shape[1]).index_select(1, suspect)[:CORNERS]
@@ -56,15 +56,15 @@ def pairs_passed(pairs: Pairs, start: Tensor, end: Tensor) -> Tensor:
     return passed
 
 
-def _nearness(kernel: Kernel, start: Tensor, end: Tensor, reach: Tensor) -> list[Tensor]:
-    """Return relative motion less the sum of the distances at start and end, (C,) [m]: pairs below 0 cannot have met.
+def _clearance(kernel: Kernel, start: Tensor, end: Tensor, near: Tensor) -> list[Tensor]:
+    """Return the sum of the distances at start and end, less the relative motion and twice a distance `near`, (C,) [m].
 
-    A margin of 2 `TOUCH` times the reach is added.
+    Pairs above 0 were farther from each other than `near` all the way.
     """
     x0, x1 = vectors(start)[:4], vectors(end)[:4]
     ways = tuple(b - a for a, b in zip(x0, x1, strict=True))
     between = [torch.sqrt(kernel(*x).squared_distance(x)) for x in (x0, x1)]
-    return [_relative_motion(kernel, ways) + 2 * TOUCH * reach - (between[0] + between[1])]
+    return [between[0] + between[1] - _relative_motion(kernel, ways) - 2 * near]
 
 
 # by kernel of a table, the kernel that gives the distances of its four nodes: smooth lines are judged by their edges
@@ -73,7 +73,7 @@ _KERNELS: dict[Kernel, Kernel] = {
     closest_crossing: closest_segments,
     closest_on_triangle: closest_on_triangle,
 }
-NEARNESS = {kernel: Fused(partial(_nearness, corners), "pairs that pass") for kernel, corners in _KERNELS.items()}
+CLEARANCE = {kernel: Fused(partial(_clearance, corners), "clearance of pairs") for kernel, corners in _KERNELS.items()}
 
 
 def _met(kernel: Kernel, x: Tensor, way: Tensor, motion: Tensor, reach: Tensor) -> Tensor:

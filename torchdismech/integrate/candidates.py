@@ -19,7 +19,7 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.records import replaced
 from torchdismech.robot.state import State
 
-__all__ = ["ContactCandidates", "PointLoads", "constraints_at", "constraints_of_points"]
+__all__ = ["ContactCandidates", "PointLoads", "PointsOfRecording", "constraints_at", "constraints_of_points"]
 
 SEARCHES = 4  # how often a step is solved again with more candidates, at most
 # m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
@@ -79,6 +79,32 @@ class PointLoads:
             slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
             at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
         return replaced(self, load=torch.where(robots[:, None, None], at_points, self.load))
+
+
+class PointsOfRecording:
+    """The contacts of all points of obstacles, listed once; it stands in for `PointLoads` in recorded backward passes.
+
+    Parameters
+    ----------
+    problem : a step on static buffers.
+    load : (B, C, 3) buffer of the loads, as of `PointLoads`.
+    """
+
+    def __init__(self, problem: StepProblem, load: Tensor):
+        constraints = constraints_of_points(problem.model.contact, problem.state, problem.end)
+        self._load, self._constraints = load, constraints
+        self._place = constraints.robot * load.shape[1] + constraints.slot
+        # found here, and not by recordings, which read no numbers
+        solver = problem.equations(constraints=constraints).solver()
+        constraints.found_entries(solver.pattern, problem.model.unknowns.number)
+
+    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
+        """Return the equations of the step with these loads, for all robots."""
+        assert robots is None
+        constraints = copy.copy(self._constraints)
+        constraints.begin(problem.state, problem.end)
+        constraints.load = self._load.flatten(0, 1).index_select(0, self._place)
+        return problem.equations(constraints=constraints)
 
 
 def constraints_of_points(
@@ -201,7 +227,7 @@ class ContactCandidates:
         if self.pairs is None:
             return True
         listed = self.pairs.listed
-        touch = ~listed.cover(after.q)
+        touch = ~listed.boxes.hold(after.q)
         if not listed.none:
             touch = touch | self._parts_touch(listed, after.q) | pairs_passed(listed, self.state.q, after.q)
         return not bool((running & touch).any())
@@ -247,7 +273,7 @@ class ContactCandidates:
         if self.pairs is None:
             missed = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         else:
-            missed = ~self.pairs.listed.cover(q)
+            missed = ~self.pairs.listed.boxes.hold(q)
         for obstacle, near in zip(self.contact.constrained_obstacles, self.near, strict=True):
             missed = missed | ((obstacle.gap(q, self.end) < 0) & ~near).any(1)
         return missed

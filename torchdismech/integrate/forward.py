@@ -29,7 +29,7 @@ from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
 
-__all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks", "takes_courses_on_obstacles"]
+__all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks", "takes_courses"]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _ChunkSolver:
             return
         if self._store is not None:
             assert recording is not None
-            self._solve_course_on_obstacles(recording, chunk, problem)
+            self._solve_course(recording, kind, chunk, problem)
             return
         # of several chunks each takes one step only, so that all end at the same time
         follows = self._takes_following and chunk.whole and kind is not None and kind.all_forces
@@ -137,17 +137,20 @@ class _ChunkSolver:
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
         taken_whole = recording is not None and candidates is None and recording.took_whole_step
+        taken_whole = taken_whole or isinstance(candidates, PointLoads)
         self._keep(after, info, SolvedChunk(chunk, kind if taken_whole else None, candidates))
 
-    def _solve_course_on_obstacles(self, recording: RecordedEvaluations, chunk: Chunk, problem: StepProblem) -> None:
+    def _solve_course(
+        self, recording: RecordedEvaluations, kind: StepKind | None, chunk: Chunk, problem: StepProblem
+    ) -> None:
         """Solve a step and those that follow it by recordings; none where these do not take the first."""
         assert self._store is not None
-        keeper, taken = self._store.of_chunk(chunk), recording.step_on_obstacles(problem)
+        keeper, taken = self._store.of_chunk(chunk), recording.whole_step(problem)
         if taken is None or taken.unsolved is not None:
             self._keep(problem.state, SeveralSteps.none(problem.state.q), SolvedChunk(chunk, None, None))
             return
-        after, info = recording.following_on_obstacles([problem.control, *problem.following], keeper)
-        self._keep(after, info, SolvedChunk(chunk, None, None))
+        after, info = recording.following_whole_steps([problem.control, *problem.following], keeper)
+        self._keep(after, info, SolvedChunk(chunk, kind if recording.bears_no_load else None, None))
 
     def solve(self, chunk: Chunk) -> None:
         """Solve the step of a chunk, and those that follow it, by a recording."""
@@ -205,10 +208,17 @@ def takes_chunks(kind: StepKind | None) -> TypeGuard[StepKind]:
     return kind is not None and kind.all_forces and isinstance(kind.recording, RecordedStep)
 
 
-def takes_courses_on_obstacles(kind: StepKind | None) -> bool:
-    """Return whether recordings take steps of this kind on obstacles that are constraints, for a batch as a whole."""
+def takes_courses(kind: StepKind | None, differentiates: bool) -> bool:
+    """Return whether recordings of functions and rounds also take whole steps of this kind, for a batch as a whole.
+
+    Parameters
+    ----------
+    differentiates : whether autograd may record the steps, which with loads of contact is done one by one.
+    """
     recording = None if kind is None or not kind.all_forces else kind.recording
-    return isinstance(recording, RecordedEvaluations) and recording.takes_steps_on_obstacles
+    if not isinstance(recording, RecordedEvaluations) or not recording.takes_whole_steps:
+        return False
+    return recording.bears_no_load or not differentiates
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:
@@ -237,25 +247,24 @@ def _solved_in_python(
 ) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
-    Steps on obstacles that are constraints are taken by a recording, if there is one, and robots that it does not solve
-    by Python.
+    Steps in which no parts touch are taken by a recording, if there is one that needs no search for pairs, and robots
+    that it does not solve by Python.
 
     Parameters
     ----------
     controls : of the step, and of those after it that may be taken, too; then the report is a `SeveralSteps`.
     """
-    if problem.recorded is None or len(problem.model.contact.self_contacts):
-        return _solved_without_recording(problem)
-    taken = problem.recorded.step_on_obstacles(problem)
-    if taken is None:
+    taken = None if problem.recorded is None else problem.recorded.whole_step(problem)
+    if problem.recorded is None or taken is None:
         return _solved_without_recording(problem)
     if taken.unsolved is None:
         if len(controls) > 1:
-            return *problem.recorded.following_on_obstacles(controls), None
+            return *problem.recorded.following_whole_steps(controls), None
         return taken.after, taken.info, None if problem.recorded.took_whole_step else taken.loads
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
     assert not isinstance(candidates, PointLoads)
+    assert taken.loads is not None
     after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
     return after, info, taken.loads.with_found(candidates, taken.unsolved)
 

@@ -58,11 +58,16 @@ def solved_step(
     tried : (B,) iterations of the first attempt, if a recording has made that without success.
     """
     candidates = ContactCandidates(problem)
+    recorded = problem.recorded
     if (apart := _step_apart(problem, candidates)) is not None:
+        if recorded is not None:
+            recorded.watch_pairs(problem, apart[0])
         return *apart, None
-    if problem.recorded is not None and candidates.pairs is not None and candidates.parts_seem_apart(problem.running):
-        taken = problem.recorded.step_on_obstacles(problem)
+    parts_and_obstacles = candidates.pairs is not None and len(candidates.near) > 0
+    if recorded is not None and parts_and_obstacles and candidates.parts_seem_apart(problem.running):
+        taken = recorded.step_on_obstacles(problem)
         if taken is not None and taken.unsolved is None and candidates.parts_stay_apart(taken.after, problem.running):
+            recorded.watch_pairs(problem, taken.after)
             return taken.after, taken.info, taken.loads
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running, tried=tried)

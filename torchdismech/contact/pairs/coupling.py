@@ -365,7 +365,7 @@ class CouplingCache:
         self._served += 1
         if pair_blocks is None:
             needed = np.union1d(self._distinct(pairs.tables), self._joined)
-            changes_often = self._served < FEW_STEPS and len(pairs.low) <= FEW_ROBOTS
+            changes_often = self._served < FEW_STEPS and len(pairs.boxes.low) <= FEW_ROBOTS
             self._extend(self._with_next(needed) if changes_often else needed)
             pair_blocks = self._pair_blocks(pairs)
             assert pair_blocks is not None

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.law import LawConstants
+from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops, vectors
 from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
@@ -158,20 +159,15 @@ class Pairs:
     Attributes
     ----------
     tables : for each contact, one table for each kind of its pairs, also if it is empty.
-    low, high : (B, N, 3) boxes of the nodes: while these stay inside, no other pairs can touch [m].
-    mean : (B, 1, 3) mean position of the nodes to which the boxes belong. Parts do not touch by moving together, so
-        the boxes move with the mean position.
+    boxes : of the nodes: while these stay inside, no other pairs can touch.
     """
 
     tables: tuple[PairTable, ...]
-    low: Tensor
-    high: Tensor
-    mean: Tensor
+    boxes: NodeBoxes
 
     def rows(self, index: Tensor) -> Pairs:
         """Return the pairs of the robots that `index` selects."""
-        tables = tuple(table.rows(index) for table in self.tables)
-        return Pairs(tables, self.low[index], self.high[index], self.mean[index])
+        return Pairs(tuple(table.rows(index) for table in self.tables), self.boxes.rows(index))
 
     @property
     def none(self) -> bool:
@@ -182,11 +178,12 @@ class Pairs:
         """Return the pairs of only those contacts that have these numbers."""
         return replace(self, tables=tuple(table for table in self.tables if table.contact in numbers))
 
-    def cover(self, q: Tensor) -> Tensor:
-        """Return the robots (B,) bool whose nodes are inside of the boxes at q (B, n), so that no pair is missing."""
-        positions = q[:, : 3 * self.low.shape[1]].unflatten(1, (-1, 3))
-        positions = positions - (positions.mean(1, keepdim=True) - self.mean)
-        return ((positions >= self.low) & (positions <= self.high)).flatten(1).all(1)
+    def robots_with_any(self) -> Tensor:
+        """Return the robots (B,) bool that have any pair."""
+        has_pair = torch.zeros(len(self.boxes.low), dtype=torch.bool, device=self.boxes.low.device)
+        for table in self.tables:
+            has_pair[table.robot] = True
+        return has_pair
 
 
 def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.copies import take_trained
-from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
+from torchdismech.contact.law import ConstraintLaw, ContactLaw, constants_of, law_of
 from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import Neighbours, adjacent, paths_between
+from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Touching, touching
@@ -261,6 +262,11 @@ class SelfContact(OnBody):
         pairs = box_pairs(self.edges, self.edges, low, high, (margin, margin), self._near_edges, self.kind_pairs)
         return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot))
 
+    def sizes(self) -> list[Tensor]:
+        """Return the radii of all parts, and of each robot which of them are neighbours."""
+        radii = [primitives.radius for primitives in (self.edges, self.points, self.triangles)]
+        return [*radii, self._near_edges.where, self._near_triangles.where]
+
     # ---- forces ------------------------------------------------------------------------------------------------
 
     def touching(self, table: PairTable, q: Tensor, velocity: Tensor) -> Touching:
@@ -405,6 +411,10 @@ class SelfContacts(nn.ModuleList):
         """Whether the derivative of the forces is a symmetric matrix."""
         return not any(contact.rubs for contact in self)
 
+    def constants(self) -> list[Tensor]:
+        """Return the tensors on which it depends which parts touch: sizes and neighbours, and constants of laws."""
+        return [tensor for contact in self for tensor in (*contact.sizes(), *constants_of(contact.law))]
+
     @torch.no_grad()
     def pairs(self, start: Tensor, end: Tensor, search_distance: Tensor) -> Pairs:
         """Return the pairs that may touch while the nodes move from `start` to `end` (B, N, 3).
@@ -415,11 +425,9 @@ class SelfContacts(nn.ModuleList):
         ----------
         search_distance : (B,) how far nodes may leave the box around both positions, along each axis [m].
         """
-        margin, mean = search_distance.view(-1, 1, 1), start.mean(1, keepdim=True)
-        end = end - (end.mean(1, keepdim=True) - mean)
-        low, high = torch.minimum(start, end) - margin, torch.maximum(start, end) + margin
-        tables = [table for k, contact in enumerate(self) for table in contact.tables(low, high, k)]
-        return Pairs(tuple(tables), low, high, mean)
+        boxes = NodeBoxes.of_motion(start, end, search_distance)
+        tables = [table for k, contact in enumerate(self) for table in contact.tables(boxes.low, boxes.high, k)]
+        return Pairs(tuple(tables), boxes)
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:
         """Return the pairs that touch at q and velocity (B, n), one object for each table that has any pairs.
@@ -430,10 +438,12 @@ class SelfContacts(nn.ModuleList):
 
     def touch(self, pairs: Pairs, q: Tensor | None) -> Tensor:
         """Return the robots (B,) bool of which some pair touches at q (B, n); None: those that have any pair."""
-        touch = torch.zeros(len(pairs.low), dtype=torch.bool, device=pairs.low.device)
+        if q is None:
+            return pairs.robots_with_any()
+        touch = torch.zeros(len(q), dtype=torch.bool, device=q.device)
         for table in pairs.tables:
             if len(table):
-                touch[table.robot if q is None else self[table.contact].robots_touched(table, q)] = True
+                touch[self[table.contact].robots_touched(table, q)] = True
         return touch
 
     def force_tables(self, pairs: Pairs) -> list[PairTable]:

@@ -13,6 +13,7 @@ from torchdismech.geometry.frames import unit_or_zero
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.hooks import refuse_wrong_matrix
 from torchdismech.integrate.gradients.kkt import KKTConditions
+from torchdismech.integrate.gradients.point_conditions import PointConditions
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.solve.linear import SMALLEST_EIGENVALUE, Factor, factored
@@ -21,7 +22,7 @@ from torchdismech.solve.progress import matrix_values
 __all__ = ["PLACES", "Adjoint", "Gradients", "gradients_at_root", "sizes_of", "with_zeros"]
 
 # lambda (B, n_free), and where contacts are constraints their KKT conditions and the multipliers of these
-Adjoint = tuple[Tensor, KKTConditions | None, Tensor | None]
+Adjoint = tuple[Tensor, KKTConditions | PointConditions | None, Tensor | None]
 Gradients = tuple[Tensor | None, ...]  # None for a tensor that nothing depends on
 FELT = 1e-8  # part of a loss along a motion: where the loss does not depend on it, rounding leaves 1e-16 to 1e-12
 # The fields of a state that say where a robot is; others, of what materials remember, may be in any unit.

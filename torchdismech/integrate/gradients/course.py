@@ -21,7 +21,7 @@ from torchdismech.integrate.forward import (
     of_chunk,
     solved_in_chunks,
     takes_chunks,
-    takes_courses_on_obstacles,
+    takes_courses,
 )
 from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.gradients.course_backward import ChunkBackward
@@ -70,8 +70,8 @@ def can_begin_course(problem: StepProblem, size: int, differentiates: bool) -> b
 
     Parameters
     ----------
-    differentiates : whether autograd may record the course. Steps on obstacles that are constraints then are taken one
-        by one, as their gradients need the loads of each.
+    differentiates : whether autograd may record the course. Steps in which something that is a constraint may touch
+        then are taken one by one, as their gradients need the loads of each.
     """
     known = [problem.state.time, *problem.control.tensors().values()]
     if not bool(problem.running.all()) or any(tensor.requires_grad for tensor in known):
@@ -83,7 +83,7 @@ def can_begin_course(problem: StepProblem, size: int, differentiates: bool) -> b
         first_chunk = of_chunk(detached_problem, chunks[0])
         with first_chunk.values.in_place():
             kind = kind_of(first_chunk)
-    return takes_chunks(kind) or (not differentiates and len(chunks) == 1 and takes_courses_on_obstacles(kind))
+    return takes_chunks(kind) or (len(chunks) == 1 and takes_courses(kind, differentiates))
 
 
 def course_of(problem: StepProblem, size: int) -> Course | None:

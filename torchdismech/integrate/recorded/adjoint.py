@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated
+from torchdismech.integrate.candidates import PointsOfRecording
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradients_at_root, with_zeros
+from torchdismech.integrate.gradients.point_conditions import PointConditions
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.buffers import StaticBuffers
@@ -57,6 +59,7 @@ class RecordedAdjoint:
     gradients : by the fields of the state after it; None for fields whose gradients are zero in all steps that this is
         for.
     pool : memory for intermediate results; None: that of the recorded step.
+    load : (B, C, 3) of the points of obstacles that are constraints, see `PointLoads`; None where none bears any.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class RecordedAdjoint:
         q: Tensor,
         gradients: Sequence[Tensor | None],
         pool: Any = None,
+        load: Tensor | None = None,
     ) -> None:
         self._kind, self._layout = kind, kind.layout
         self._pool = kind.static.pool if pool is None else pool
@@ -75,6 +79,8 @@ class RecordedAdjoint:
         # places of q and of the first gradient among the buffers
         self._q, self._first_gradient = len(inputs), len(inputs) + 1
         buffers = [*inputs, q, *[q.new_empty(0) if gradient is None else gradient for gradient in gradients]]
+        self._load = None if load is None else len(buffers)  # place of the loads among the buffers
+        buffers += [] if load is None else [load]
         self._buffers = StaticBuffers(buffers)
         self._static = self._buffers.tensors
         controls = [name for name in recipe.controls if kind.all_forces or name != "force"]
@@ -88,7 +94,12 @@ class RecordedAdjoint:
             axes_of_values=[],
         )
         self._singular: Tensor | None = None
+        self._points: PointsOfRecording | None = None
         self._give(recipe.dt, buffers)
+        if self._load is not None:
+            with kind.values(self._static).in_place():
+                problem = self._recipe.problem([*self._static[self._layout.state], *self._static[self._layout.control]])
+                self._points = PointsOfRecording(problem, self._static[self._load])
         with recipe.model.turn:
             self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, self._pool)
         # derivatives do not read an input in which residual and state are linear
@@ -108,8 +119,8 @@ class RecordedAdjoint:
 
         Parameters
         ----------
-        tensors : the inputs, q at the root, and the gradients by the fields of the state after the step; None leaves
-            one as in the step before.
+        tensors : the inputs, q at the root, the gradients by the fields of the state after the step, and the loads of
+            points, if any; None leaves one as in the step before.
         accepted : (B,) robots that were solved; None: all were.
         """
         self._give(dt, tensors)
@@ -133,13 +144,16 @@ class RecordedAdjoint:
             leaves = [t.detach().requires_grad_(require) for t, require in zip(inputs, self._requires, strict=True)]
             gradients_and_unreached = zip(with_zeros(gradients, inputs), self._unreached, strict=True)
             reached_gradients = [None if unreached else gradient for gradient, unreached in gradients_and_unreached]
-            self._without_zeros = RecordedAdjoint(self._kind, self._recipe, leaves, q, reached_gradients, self._pool)
+            load = None if self._load is None else self._static[self._load]
+            self._without_zeros = RecordedAdjoint(
+                self._kind, self._recipe, leaves, q, reached_gradients, self._pool, load
+            )
         return self._without_zeros
 
     def another(self) -> RecordedAdjoint:
         """Return a recording of the same backward pass on memory of its own, for another thread."""
         leaves = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
-        given = zip(self._static[self._first_gradient :], self._left_out, strict=True)
+        given = zip(self._static[self._first_gradient :], self._left_out, strict=False)
         gradients = [None if left_out else gradient for gradient, left_out in given]
         pool = memory_pool(self._dt.device)
         return RecordedAdjoint(self._kind, self._recipe, leaves, self._static[self._q], gradients, pool)
@@ -249,8 +263,9 @@ class RecordedAdjoint:
         inputs = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
         q, gradient_buffers = self._static[self._q], self._static[self._first_gradient :]
         gradients = [
-            None if left_out else gradient for left_out, gradient in zip(self._left_out, gradient_buffers, strict=True)
+            None if left_out else gradient for left_out, gradient in zip(self._left_out, gradient_buffers, strict=False)
         ]
+        recipe = dataclasses.replace(recipe, candidates=self._points)
         if layout.load is not None:
             mechanics = self._kind.static.mechanics.of_robots_in(None)
             recipe = dataclasses.replace(recipe, mechanics=mechanics, load=inputs[layout.load])
@@ -266,6 +281,11 @@ class RecordedAdjoint:
     def _multipliers(self, equations: StepEquations, x: Tensor, values: Tensor, rhs: Tensor, rows: Tensor) -> Adjoint:
         """Return the solution of the adjoint equations; `_singular` keeps whether some matrix has none."""
         with torch.no_grad():
+            if equations.constraints is not None:
+                conditions = PointConditions(equations, x, values, rhs, rows)
+                self._singular = ~conditions.ok.all()
+                of_forces, of_contacts = conditions.multipliers
+                return of_forces, conditions, of_contacts
             factor, _ = equations.solver().factor_any_sign(values, rows=rows)
             self._singular = ~factor.ok.all()
             return factor.solve(rhs, transpose=True), None, None

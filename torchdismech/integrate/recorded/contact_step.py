@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,17 +22,19 @@ from torchdismech.integrate.candidates import PointLoads, constraints_of_points
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.series import SeriesOnObstacles
+from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.search.attempts import Search
 from torchdismech.integrate.search.semismooth import ContactProgress, contact_begun, contact_round, some_closed
 from torchdismech.integrate.step import newton_options, step_contact
+from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording, Unrecordable, recorded
+from torchdismech.native.step_loop import NO_CALLS, StepCalls
 from torchdismech.robot.state import State
 from torchdismech.solve.search import RUNNING, NewtonOptions, Root
 
-__all__ = ["RecordedContactStep", "StepOnObstacles"]
+__all__ = ["RecordedContactStep", "WholeStep"]
 
 
 class _SetUp(NamedTuple):
@@ -57,29 +59,36 @@ class _End(NamedTuple):
     ----------
     after : the states after the step.
     suspect : () whether some robot may have passed through an obstacle.
+    near : () whether parts of some robot may have touched, see `PairWatch`; None where none ever do.
     contact : the contact report of the step.
     """
 
     after: State
     suspect: Tensor
+    near: Tensor | None
     contact: ContactReport
 
 
 @dataclass(frozen=True)
-class StepOnObstacles:
-    """A step on obstacles that are constraints, as far as rounds have solved it.
+class WholeStep:
+    """A step in which no parts of robots touch each other, as far as a recording has solved it.
 
     Attributes
     ----------
     after, info : the states after the step, and how it went; robots that are unsolved keep the state before it.
-    loads : of all points with these obstacles.
-    unsolved : (B,) robots that rounds have not solved; None: they have solved all.
+    loads : of all points with obstacles that are constraints; None where nothing touches these.
+    unsolved : (B,) robots that the recording has not solved; None: it has solved all.
     """
 
     after: State
     info: StepInfo
-    loads: PointLoads
+    loads: PointLoads | None
     unsolved: Tensor | None
+
+    @property
+    def bears_load(self) -> bool:
+        """Whether some contact with these obstacles bears a load."""
+        return self.loads is not None and not self.loads.none
 
 
 class RecordedContactStep:
@@ -89,6 +98,7 @@ class RecordedContactStep:
     ----------
     kind : of the steps.
     problem : the first of them.
+    watch : of the pairs of parts that may touch; None for robots whose parts never do.
 
     Attributes
     ----------
@@ -103,8 +113,8 @@ class RecordedContactStep:
     Unrecordable : the first attempt of these steps is another one, or some operation reads numbers on the host.
     """
 
-    def __init__(self, kind: StepKind, problem: StepProblem):
-        self.static = StaticProblem(kind, problem)
+    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | None = None):
+        self.static, self._watch = StaticProblem(kind, problem), watch
         self.static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self.static.pool
         static = self.static.problem
@@ -119,12 +129,7 @@ class RecordedContactStep:
             self.end: Recording[_End] = recorded(self._end, device, pool)
         self.result: tuple[State, StepInfo] | None = None
 
-    @cached_property
-    def series(self) -> SeriesOnObstacles:
-        """What takes many steps in a row, each from the state that the one before it led to."""
-        return SeriesOnObstacles(self)
-
-    def taken(self, inputs: Sequence[Tensor], problem: StepProblem) -> StepOnObstacles | None:
+    def taken(self, inputs: Sequence[Tensor], problem: StepProblem) -> WholeStep | None:
         """Return a step as rounds take it; None where some robot may have passed through an obstacle.
 
         Parameters
@@ -138,7 +143,7 @@ class RecordedContactStep:
         assert self.result is not None
         (after, info), robots = self.result, problem.state.batch
         load = [self._results.progress.load[part].view(robots, -1, 3) for part in self.constraints.of_obstacles]
-        return StepOnObstacles(
+        return WholeStep(
             after.with_fields(map(torch.clone, after.fields())),
             info.with_tensors(map(torch.clone, info.tensors())),
             PointLoads(problem.model.contact, problem.end, torch.cat(load, 1)),
@@ -162,6 +167,35 @@ class RecordedContactStep:
     def suspects(self) -> bool:
         """Return whether some robot may have passed through an obstacle in the step that was replayed last."""
         return bool(self.end.outputs.suspect)
+
+    def parts_apart(self) -> bool:
+        """Return whether no parts of robots touched in the step that was replayed last."""
+        end = self.end.outputs
+        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
+
+    def stands(self) -> bool:
+        """Return whether nothing touched or passed unseen in the step that was replayed last."""
+        return not self.suspects() and self.parts_apart()
+
+    def taken_alone(self) -> bool:
+        """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
+        return self.replayed() is None and self.stands()
+
+    # ---- for a compiled loop of steps ------------------------------------------------------------------------------
+
+    def parts(self) -> Sequence[Recording]:
+        """Return the recordings of set-up, both kinds of rounds, and end."""
+        return self.set_up, self.rounds[False], self.rounds[True], self.end
+
+    def calls(self, *parts: CallTable) -> StepCalls:
+        """Return the calls of a step, from those of its `parts` and of what hands its state on."""
+        set_up, without, with_closed, end, hand_on = parts
+        return StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=self.flags)
+
+    def checks(self) -> Sequence[Tensor]:
+        """Return the tensors that are all zero after a successful step."""
+        end = self.end.outputs
+        return [end.suspect] if end.near is None else [end.suspect, end.near]
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
 
@@ -196,7 +230,8 @@ class RecordedContactStep:
         q, accepted = equations.full(progress.x), problem.running & (progress.status == int(Status.CONVERGED))
         after = equations.accepted_state(q, accepted)
         suspect = obstacles_suspected(equations.model.obstacles, problem.state, after)
-        return _End(after, suspect.any(), step_contact(equations, q, accepted))
+        near = None if self._watch is None else self._watch.near(problem.state, after, problem.running)
+        return _End(after, suspect.any(), near, step_contact(equations, q, accepted))
 
 
 def _flags_of(equations: StepEquations, progress: ContactProgress) -> Tensor:

@@ -7,13 +7,14 @@ the step. None of these depends on which parts touch; functions that do are in `
 iterations in `round_tapes.py`.
 
 While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`),
-and while only parts are, with the loads of obstacles (`step_on_obstacles`).
+and while only parts are, with the loads of obstacles (`step_on_obstacles`). Where parts stay apart for some steps,
+these need no search for pairs that may touch (`pair_watch.py`), and several are taken at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -24,11 +25,13 @@ from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.contact_step import RecordedContactStep, StepOnObstacles
+from torchdismech.integrate.recorded.contact_step import RecordedContactStep, WholeStep
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.pair_evaluations import PairEvaluations
+from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.recordable import why_steps_apart_unrecorded
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
+from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
@@ -98,8 +101,9 @@ class RecordedEvaluations:
         self.took_whole_step = False
         self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
         self._contact_step: RecordedContactStep | None = None
+        self._watch = self._watch_of_pairs(problem)
         touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
-        self._contact_step_refused = self._whole_step_refused or not touches
+        self._touches, self._contact_step_refused = touches, self._whole_step_refused or not touches
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -124,40 +128,63 @@ class RecordedEvaluations:
         after, info = end  # in memory that the next step overwrites
         return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
-    def step_on_obstacles(self, problem: StepProblem) -> StepOnObstacles | None:
+    def step_on_obstacles(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, if no parts touch and obstacles are constraints.
 
         None where no recording takes it.
         """
         recording = self._recorded_contact_step(problem)
         taken = None if recording is None else recording.taken(self._inputs_of(problem), problem)
-        self.took_whole_step = taken is not None and taken.unsolved is None and taken.loads.none
+        self.took_whole_step = taken is not None and taken.unsolved is None and not taken.bears_load
         return taken
 
-    @property
-    def takes_steps_on_obstacles(self) -> bool:
-        """Whether a recording takes whole steps on obstacles that are constraints, for a robot that touches no other.
+    def whole_step(self, problem: StepProblem) -> WholeStep | None:
+        """Return the started step, for all robots or some, by a recording that needs no search for pairs.
 
-        It is made at the first of these steps.
+        None where no recording takes it, and where it is not known beforehand that no parts of the robots touch.
         """
-        alone = not len(self.static.problem.model.contact.self_contacts)
-        return self._contact_step is not None and alone
+        if self._watch is None:
+            return None if len(problem.model.self_contacts) else self.step_on_obstacles(problem)
+        if not self._watch.known:
+            return None
+        taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
+        whole = self._recording_of_whole_steps
+        if taken is None or taken.unsolved is not None or whole is None:
+            return None
+        if whole.parts_apart():
+            return taken
+        self.took_whole_step = False
+        return None
 
-    def following_on_obstacles(
+    def watch_pairs(self, problem: StepProblem, after: State) -> None:
+        """Look for the pairs to watch in the steps to come, after a step in which no parts touched."""
+        if self._watch is not None:
+            self._watch.renew(problem, after)
+
+    @property
+    def takes_whole_steps(self) -> bool:
+        """Whether `whole_step` may take the next step, as far as is known without the step."""
+        return self._recording_of_whole_steps is not None and (self._watch is None or self._watch.known)
+
+    @property
+    def bears_no_load(self) -> bool:
+        """Whether nothing that is searched for bears a load in the steps that `whole_step` takes."""
+        return not self._touches
+
+    def following_whole_steps(
         self, controls: Sequence[Control], keeper: ChunkStates | None = None
     ) -> tuple[State, SeveralSteps]:
-        """Take steps after one that `step_on_obstacles` has solved for all robots; return where they led, and how.
+        """Take steps after one that `whole_step` has solved for all robots; return where they led, and how.
 
-        They may be fewer than asked for, see `SeriesOnObstacles`.
+        They may be fewer than asked for, see `UnaidedSeries`.
 
         Parameters
         ----------
         controls : of the solved step, and of those after it.
         keeper : keeps the states after each of the steps.
         """
-        assert self._contact_step is not None
         self.took_whole_step = False  # several are not differentiated as one
-        return self._contact_step.series.take_remaining(controls, keeper)
+        return self._series.take_remaining(controls, keeper)
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
@@ -180,6 +207,33 @@ class RecordedEvaluations:
         all_bound = self._with_pairs.bind(pairs)
         return self._recordings | self._with_pairs.recordings if all_bound else self._recordings
 
+    # ---- whole steps -----------------------------------------------------------------------------------------------
+
+    @property
+    def _recording_of_whole_steps(self) -> RecordedStep | RecordedContactStep | None:
+        return self._contact_step if self._touches else self._whole_step if self._watch is not None else None
+
+    @cached_property
+    def _series(self) -> UnaidedSeries:
+        """What takes many whole steps in a row, each from the state that the one before it led to."""
+        recording = self._recording_of_whole_steps
+        assert recording is not None
+        return UnaidedSeries(recording)
+
+    def _whole_step_apart(self, problem: StepProblem) -> WholeStep | None:
+        apart = self.step_apart(problem)
+        return None if apart is None else WholeStep(*apart, None, None)
+
+    @staticmethod
+    def _watch_of_pairs(problem: StepProblem) -> PairWatch | None:
+        """Return the watch of pairs of parts that may touch; None where no parts ever do, or none can be watched."""
+        if not (len(problem.model.self_contacts) and problem.method.scheme.inertial):
+            return None
+        try:
+            return PairWatch(problem)
+        except Unrecordable:
+            return None
+
     # ---- inside ------------------------------------------------------------------------------------------------
 
     def _inputs_of(self, problem: StepProblem) -> Sequence[Tensor]:
@@ -192,7 +246,7 @@ class RecordedEvaluations:
         """Return the recording of steps without contact that is searched for; None if there is none."""
         if self._whole_step is None and not self._whole_step_refused and not torch.is_inference_mode_enabled():
             try:
-                self._whole_step = RecordedStep(self._kind, problem.replace(recorded=None))
+                self._whole_step = RecordedStep(self._kind, problem.replace(recorded=None), self._watch)
             except Unrecordable:
                 self._whole_step_refused = True
         return self._whole_step
@@ -201,7 +255,7 @@ class RecordedEvaluations:
         """Return the recording of steps on obstacles that are constraints; None if there is none."""
         if self._contact_step is None and not self._contact_step_refused and not torch.is_inference_mode_enabled():
             try:
-                self._contact_step = RecordedContactStep(self._kind, problem.replace(recorded=None))
+                self._contact_step = RecordedContactStep(self._kind, problem.replace(recorded=None), self._watch)
             except Unrecordable:
                 self._contact_step_refused = True
         return self._contact_step

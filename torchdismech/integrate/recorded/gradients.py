@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import traced
+from torchdismech.integrate.candidates import PointLoads
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
@@ -128,11 +129,13 @@ def recorded_gradients(
         assert load is not None
         with torch.enable_grad():
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
-    recording = _recording_for(kind, recipe, inputs, q, gradients)
+    of_points = recipe.candidates.load if isinstance(recipe.candidates, PointLoads) else None
+    recording = _recording_for(kind, recipe, inputs, q, gradients, of_points)
     if recording is None:
         return None
     recording = recording.without_zeros(inputs, q, gradients)
-    by_inputs = recording.replayed(recipe.dt, [*inputs, q, *recording.gradients_read(gradients)], accepted)
+    given = [*inputs, q, *recording.gradients_read(gradients), *([] if of_points is None else [of_points])]
+    by_inputs = recording.replayed(recipe.dt, given, accepted)
     return None if by_inputs is None else _gradients_by_wanted(inputs, by_inputs, wanted)
 
 
@@ -149,6 +152,8 @@ def fitting_kind(recipe: StepRecipe, tensors: Sequence[Tensor]) -> StepKind | No
     # users' loads run outside of recordings and may change the model
     if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
         return None
+    if any(solved.candidates is not None for solved in recipe.chunks):
+        return None  # the loads of each step are those of one chunk
     chunk_recipe = recipe.of_chunk(first, None)
     leaves = [first.chunk.of(tensor, axis).detach() for tensor, axis in zip(tensors, recipe.axes(), strict=True)]
     with chunk_recipe.places.with_tensors(leaves[recipe.n_own :]).in_place():
@@ -165,17 +170,28 @@ def _fits_now(recipe: StepRecipe, kind: StepKind, leaves: Sequence[Tensor]) -> b
 
 
 def _recording_for(
-    kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
+    kind: StepKind,
+    recipe: StepRecipe,
+    inputs: Sequence[Tensor],
+    q: Tensor,
+    gradients: Sequence[Tensor | None],
+    load: Tensor | None,
 ) -> RecordedAdjoint | None:
-    """Return the recording for inputs that require the same gradients, made now if it is due; None before."""
+    """Return the recording for inputs that require the same gradients, made now if it is due; None before.
+
+    Parameters
+    ----------
+    load : (B, C, 3) of the points of obstacles that are constraints; None where none bears any.
+    """
     requires_gradients = tuple(tensor.requires_grad for tensor in inputs)
-    passes = kind.backward.get(requires_gradients)
+    of_kind = kind.backward if load is None else kind.backward_under_loads
+    passes = of_kind.get(requires_gradients)
     if passes is None:
-        passes = kind.backward[requires_gradients] = BackwardPasses()
+        passes = of_kind[requires_gradients] = BackwardPasses()
     passes.count += 1
     if passes.count == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
         try:
-            passes.recording = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs))
+            passes.recording = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs), load=load)
         except Unrecordable:
             if q.is_cuda:
                 raise  # checked before, so a user's force has promised `records` wrongly

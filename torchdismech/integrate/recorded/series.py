@@ -3,15 +3,14 @@
 After each step one more recording writes the state to where the next step reads it, and adds the report of the step to
 the totals. On a CPU a compiled loop takes the steps, from set-up to set-up, by the calls of all these recordings
 (`native/step_loop.py`). It ends before a part of a step that needs Python. In a `RecordedSeries` Python takes that step
-to its end, and the loop goes on; a `SeriesOnObstacles` ends before it.
+to its end, and the loop goes on; an `UnaidedSeries` ends before it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -23,20 +22,48 @@ from torchdismech.native.availability import Unavailable
 from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
-from torchdismech.native.step_loop import NO_CALLS, PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
 
 if TYPE_CHECKING:
     from torchdismech.integrate.gradients.course_states import ChunkStates
-    from torchdismech.integrate.recorded.contact_step import RecordedContactStep
     from torchdismech.integrate.recorded.step import RecordedStep
 
-__all__ = ["RecordedSeries", "SeriesOnObstacles"]
+__all__ = ["RecordedSeries", "UnaidedSeries"]
 
 
-class _Series(ABC):
+class StepOfSeries(Protocol):
+    """A recorded step that others may follow.
+
+    Attributes
+    ----------
+    static : the buffers, and the step on them.
+    result : the states after a step and how it went, in the memory that each replay of the end overwrites; None before
+        the first.
+    """
+
+    static: StaticProblem
+    result: tuple[State, StepInfo] | None
+
+    def parts(self) -> Sequence[Recording]:
+        """Return the recordings of set-up, both kinds of rounds, and end."""
+
+    def calls(self, *parts: CallTable) -> StepCalls:
+        """Return the calls of a step, from those of its `parts` and of what hands its state on."""
+
+    def checks(self) -> Sequence[Tensor]:
+        """Return the tensors that are all zero after a successful step."""
+
+    def stands(self) -> bool:
+        """Return whether all robots are solved by the step that ended last, and nothing touched or passed unseen."""
+
+    def taken_alone(self) -> bool:
+        """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
+
+
+class _Series:
     """Steps of one kind, one after the other: the compiled loop that takes them, and what leads from each to the next.
 
     Parameters
@@ -44,25 +71,13 @@ class _Series(ABC):
     step : the recording that takes each of them.
     """
 
-    def __init__(self, step: RecordedStep | RecordedContactStep):
+    def __init__(self, step: StepOfSeries):
         self._step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
         self._kind_of_loop: tuple[CallTable, list[tuple]] | None = None  # for which `_last_loop` was made
         self._last_loop: StepLoop | None = None
 
     # ---- steps by compiled code ------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _parts(self) -> Sequence[Recording]:
-        """Return the recordings of set-up, both kinds of rounds, and end."""
-
-    @abstractmethod
-    def _calls(self, *parts: CallTable) -> StepCalls:
-        """Return the calls of a step, from those of `_parts` and of what hands its state on."""
-
-    @abstractmethod
-    def _checks(self) -> Sequence[Tensor]:
-        """Return the tensors that are all zero after a successful step."""
 
     def _loop(self, controls: Sequence[Control], keeper: ChunkStates | None) -> StepLoop | None:
         """Return a compiled loop of steps with these controls; None where it cannot be compiled.
@@ -72,16 +87,16 @@ class _Series(ABC):
         step = self._step
         if step.result is None:
             return None
-        recordings = (*self._parts(), self._hand_on_recording)
+        recordings = (*step.parts(), self._hand_on_recording)
         tables = [recording.table for recording in recordings if isinstance(recording, Tape)]
         if len(tables) < len(recordings):
             return None
-        calls = self._calls(*tables)
+        calls = step.calls(*tables)
         try:
             given = _controls_given(step.static, controls)
             kind = calls.accept_or_shorten, [values.layout for _, values in given]
             if keeper is not None or kind != self._kind_of_loop:
-                loop = StepLoop(calls, _copied(given), _states_kept(keeper, step.result), self._checks())
+                loop = StepLoop(calls, _copied(given), _states_kept(keeper, step.result), step.checks())
                 if keeper is not None:
                     return loop  # it holds states of many steps
                 self._last_loop, self._kind_of_loop = loop, kind
@@ -138,7 +153,7 @@ class _Series(ABC):
 
 
 class RecordedSeries(_Series):
-    """Steps that nothing touches but what is a force, one after the other."""
+    """Steps one after the other, with what recordings leave of some taken by Python."""
 
     _step: RecordedStep
 
@@ -179,24 +194,6 @@ class RecordedSeries(_Series):
                 loop = self._loop(controls, keeper)
         return after, self._report(len(controls))
 
-    def _parts(self) -> Sequence[Recording]:
-        step = self._step
-        return step.set_up, step.rounds.round, step.rounds.last_round, step.end_recording
-
-    def _calls(self, *parts: CallTable) -> StepCalls:
-        set_up, with_matrix, without, end, hand_on = parts
-        rounds = self._step.rounds
-        tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
-        flags = [recording.outputs for recording in (rounds.round, rounds.last_round, tape or rounds.round)]
-        shortens = NO_CALLS if tape is None else tape.table
-        return StepCalls(
-            set_up, with_matrix, without, shortens, end, hand_on, flags, rounds_before=rounds.rounds_before
-        )
-
-    def _checks(self) -> Sequence[Tensor]:
-        end = self._step.end_recording.outputs
-        return [end.status] if end.suspect is None else [end.suspect, end.status]
-
     def _stopped_step(self, reason: StopReason, controls: Sequence[Control], number: int) -> tuple[State, StepInfo]:
         """Return the states after the step at which a loop has stopped, or after the last, and how that step went.
 
@@ -220,18 +217,16 @@ class RecordedSeries(_Series):
         return step.result
 
 
-class SeriesOnObstacles(_Series):
-    """Steps on obstacles that are constraints, one after the other."""
-
-    _step: RecordedContactStep
+class UnaidedSeries(_Series):
+    """Steps that recordings take by themselves, one after the other."""
 
     def take_remaining(
         self, controls: Sequence[Control], keeper: ChunkStates | None = None
     ) -> tuple[State, SeveralSteps]:
         """Take the remaining steps of a list of controls, the first of which was taken already.
 
-        Return the states after them, and how all went. The series ends before a step that rounds do not solve for all
-        robots, or in which one may have passed through an obstacle.
+        Return the states after them, and how all went. The series ends before a step that recordings do not solve for
+        all robots, or after which something has to be looked for: what passed through an obstacle, or parts that touch.
 
         Parameters
         ----------
@@ -243,38 +238,29 @@ class SeriesOnObstacles(_Series):
             keeper.keep(0, *self._step.result)
         self._hand_on(*self._step.result)
         loop, number = self._loop(controls, keeper), 1
-        if loop is not None:
-            number, _ = loop.run(number, len(controls))
-            if keeper is not None:
-                keeper.count(number)
-        else:
-            while number < len(controls) and self._take_next(controls, number):
+        while number < len(controls):
+            if loop is not None:
+                number, reason = loop.run(number, len(controls))
                 if keeper is not None:
-                    keeper.keep(number, *self._step.result)
-                number += 1
+                    keeper.count(number)
+                ended = reason is StopReason.CHECK and self._step.stands()
+            else:
+                ended = self._taken_alone(controls, number)
+            if not ended:
+                break
+            if keeper is not None:
+                keeper.keep(number, *self._step.result)
+            self._hand_on(*self._step.result)
+            number += 1
         after, totals = self._problem.state, self._report(number)
         copied = totals.with_tensors(map(torch.clone, totals.tensors()))
         return after.with_fields(map(torch.clone, after.fields())), copied
 
-    def _take_next(self, controls: Sequence[Control], number: int) -> bool:
-        """Return whether rounds solve the next step; if so, the one after it begins where it leads."""
+    def _taken_alone(self, controls: Sequence[Control], number: int) -> bool:
+        """Take a step by its recordings, one part after the other; return whether they do so for all robots."""
         if controls[number] is not controls[number - 1]:
             self._step.static.give_control(controls[number])
-        if self._step.replayed() is not None or self._step.suspects():
-            return False
-        assert self._step.result is not None
-        self._hand_on(*self._step.result)
-        return True
-
-    def _parts(self) -> Sequence[Recording]:
-        return self._step.set_up, self._step.rounds[False], self._step.rounds[True], self._step.end
-
-    def _calls(self, *parts: CallTable) -> StepCalls:
-        set_up, without, with_closed, end, hand_on = parts
-        return StepCalls(set_up, without, with_closed, NO_CALLS, end, hand_on, contact_flags=self._step.flags)
-
-    def _checks(self) -> Sequence[Tensor]:
-        return [self._step.end.outputs.suspect]
+        return self._step.taken_alone()
 
 
 def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> list[tuple[Tensor, PerStep]]:

@@ -30,6 +30,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
+from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.round_tapes import RoundTapes
 from torchdismech.integrate.recorded.rounds import RecordedRounds, RoundsOutcome, SetUp
@@ -46,7 +47,10 @@ from torchdismech.integrate.step import (
     step_info,
     step_to,
 )
+from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording, recorded
+from torchdismech.native.step_loop import NO_CALLS, StepCalls
+from torchdismech.native.tape import Tape
 from torchdismech.robot.state import State
 from torchdismech.solve.linear import Solver
 from torchdismech.solve.newton import resumed
@@ -67,6 +71,7 @@ class End(NamedTuple):
     after : the states after the step.
     status, iterations : (B,) of the robots, over all attempts.
     suspect : () whether some robot may have passed through an obstacle; None where nothing can touch.
+    near : () whether parts of some robot may have touched, see `PairWatch`; None where none ever do.
     contact : the contact report of the step.
     """
 
@@ -74,6 +79,7 @@ class End(NamedTuple):
     status: Tensor
     iterations: Tensor
     suspect: Tensor | None
+    near: Tensor | None
     contact: ContactReport
 
     def suspects(self) -> bool:
@@ -88,6 +94,7 @@ class RecordedStep:
     ----------
     kind : of the steps.
     problem : the first of them.
+    watch : of the pairs of parts that may touch; None for robots whose parts never do.
 
     Attributes
     ----------
@@ -99,8 +106,8 @@ class RecordedStep:
         before the first.
     """
 
-    def __init__(self, kind: StepKind, problem: StepProblem):
-        self._kind, self.static = kind, StaticProblem(kind, problem)
+    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | None = None):
+        self._kind, self.static, self._watch = kind, StaticProblem(kind, problem), watch
         self.static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self.static.pool
         with self.static.in_model():  # recording a part runs it, on the results of the parts before it
@@ -137,6 +144,20 @@ class RecordedStep:
         self.set_up.replay()
         return self.replayed_end() if self.rounds.replay() is RoundsOutcome.ROOTS else None
 
+    def parts_apart(self) -> bool:
+        """Return whether no parts of robots touched in the step that ended last."""
+        end = self.end_recording.outputs
+        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
+
+    def stands(self) -> bool:
+        """Return whether all robots are solved by the step that ended last, and nothing touched or passed unseen."""
+        end = self.end_recording.outputs
+        return not (bool(end.status.any()) or end.suspects()) and self.parts_apart()
+
+    def taken_alone(self) -> bool:
+        """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
+        return self.finish_by_recordings() is not None and self.stands()
+
     def finish_after_rounds(self, outcome: RoundsOutcome) -> tuple[State, StepInfo]:
         """Return the states after the step and how it went, once the rounds of the first attempt have ended."""
         attempts = 1
@@ -172,6 +193,28 @@ class RecordedStep:
             root = self._root_without_rounds(attempts)
             end = self._replayed_end_at(root)
             return self._eager_end(root) if end is None else end
+
+    # ---- for a compiled loop of steps ------------------------------------------------------------------------------
+
+    def parts(self) -> Sequence[Recording]:
+        """Return the recordings of set-up, both kinds of rounds, and end."""
+        return self.set_up, self.rounds.round, self.rounds.last_round, self.end_recording
+
+    def calls(self, *parts: CallTable) -> StepCalls:
+        """Return the calls of a step, from those of its `parts` and of what hands its state on."""
+        set_up, with_matrix, without, end, hand_on = parts
+        rounds = self.rounds
+        tape = rounds.accept_or_shorten if isinstance(rounds.accept_or_shorten, Tape) else None
+        flags = [recording.outputs for recording in (rounds.round, rounds.last_round, tape or rounds.round)]
+        shortens = NO_CALLS if tape is None else tape.table
+        return StepCalls(
+            set_up, with_matrix, without, shortens, end, hand_on, flags, rounds_before=rounds.rounds_before
+        )
+
+    def checks(self) -> Sequence[Tensor]:
+        """Return the tensors that are all zero after a successful step."""
+        end = self.end_recording.outputs
+        return [check for check in (end.near, end.suspect, end.status) if check is not None]
 
     # ---- a search that recorded rounds have left -------------------------------------------------------------------
 
@@ -263,9 +306,11 @@ class RecordedStep:
         equations, q, status = results.equations, results.equations.full(x), self._status(status)
         after = equations.compiled(StepEquations.accepted_state)(equations, q, accepted)
         if equations.model.contact.none:
-            return End(after, status, iterations, None, {})
-        suspect = obstacles_suspected(equations.model.obstacles, self.static.problem.state, after)
-        return End(after, status, iterations, suspect.any(), step_contact(equations, q, accepted))
+            return End(after, status, iterations, None, None, {})
+        before = self.static.problem.state
+        suspect = obstacles_suspected(equations.model.obstacles, before, after)
+        near = None if self._watch is None else self._watch.near(before, after, results.running)
+        return End(after, status, iterations, suspect.any(), near, step_contact(equations, q, accepted))
 
     def _status(self, status: Tensor) -> Tensor:
         """Return the status (B,) of the robots: NOT_FINITE for those that were not stepped because of their state."""

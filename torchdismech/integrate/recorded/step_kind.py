@@ -81,7 +81,8 @@ class StepKind:
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
-    backward : the backward passes through the steps, by which of the inputs require gradients.
+    backward, backward_under_loads : the backward passes through the steps, by which of the inputs require gradients:
+        those without loads of obstacles that are constraints, and those with such loads.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
     """
@@ -108,6 +109,7 @@ class StepKind:
         self.more_recordings: list[RecordedStep] = []
         self.replayed_steps = self.left_steps = 0
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
+        self.backward_under_loads: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 
     @property

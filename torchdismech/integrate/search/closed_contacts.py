@@ -41,6 +41,8 @@ __all__ = ["ClosedContacts", "Solution", "stiffened", "uses_active_sets"]
 
 STIFFNESS = 1e6  # of a contact, in parts of A's largest entry
 MULTIPLIERS = 4  # solves of an augmented system, each of which leaves some 1e-6 of gaps and slides
+ADJOINT_SOLVES = 12  # the same for adjoint equations with friction, which no later round makes more exact
+SETTLED = 1e-9  # relative change of the solution of these by the last solve
 
 
 class Solution(NamedTuple):
@@ -58,6 +60,23 @@ class Solution(NamedTuple):
     load: Tensor
     after: Tensor
     sticks: Tensor
+    ok: Tensor
+
+
+class Multipliers(NamedTuple):
+    """The solution of the adjoint equations at the root of a step, see `ClosedContacts.multipliers`.
+
+    Attributes
+    ----------
+    of_forces : (B, n_free) of the balance of forces.
+    of_contacts : (S, 3) of the contacts' conditions: gap, and slide or friction; zero for contacts without load.
+    by_friction : (S,) bool whether the last two conditions of a contact are its friction, and not its slide.
+    ok : (B,) where the matrix could be factored and the solves have converged.
+    """
+
+    of_forces: Tensor
+    of_contacts: Tensor
+    by_friction: Tensor
     ok: Tensor
 
 
@@ -104,6 +123,7 @@ class ClosedContacts:
     partly : (S,) contacts that they can move in some of these directions only, as clamps hold the others.
     unloaded : (B, n_free) the residual without loads.
     weight : (n_free,) of the residual's norm.
+    largest : (B,) A's largest entry on its diagonal [N/m].
     stiffness : (S,) [N/m] that keeps gaps and slides at zero, s in the formulas above.
     slide_stiffness : (S,) [N/m] by which slides count beside loads in telling what sticks, k in the formulas above.
     """
@@ -123,8 +143,8 @@ class ClosedContacts:
         self.unloaded = at.residual + linear.forces_of(constraints.load)
         self.weight = model.unknowns.residual_weight()
         diagonal = at.values[self.solver.diagonal(at.values.device)].abs()
-        largest = largest_entry(diagonal, self.weight)
-        self.stiffness = STIFFNESS * largest[constraints.robot]
+        self.largest = largest_entry(diagonal, self.weight)
+        self.stiffness = STIFFNESS * self.largest[constraints.robot]
 
     def after(self, step: Tensor) -> Tensor:
         """Return gaps and slides (S, 3) after a step (B, n_free)."""
@@ -183,6 +203,49 @@ class ClosedContacts:
         factor, load = self._factored(self.values, rows), torch.zeros_like(self.offset)
         step = factor.solve(-self.unloaded)
         return Solution(step, load, self.after(step), torch.zeros_like(self.moves), factor.ok)
+
+    def multipliers(self, rhs: Tensor, rows: Tensor) -> Multipliers:
+        """Return the multipliers a of the balance of forces and c of the contacts' conditions, at the root of a step.
+
+        For a loss with gradient g (`rhs`, (B, n_free)) by the unknowns they obey
+
+            A^T a + J^T c + J_t^T K J_t a = g,    J_n a + mu e J_t a = 0,    J_t a = 0 (contacts that stick)
+
+        where c are multipliers of what is fixed: gaps of contacts under load, and slides of those that stick. Friction
+        of others has the direction e and turns as a spring K. These are solved as `solution` solves a round: the method
+        of multipliers, in which mu e J_t a of contacts that slide follows by secants.
+        """
+        constraints, jacobian, load = self.constraints, self.jacobian, self.constraints.load
+        closed, slide, nodal = load[:, 0] > 0, self.offset[:, 1:], constraints.dofs.shape[1]
+        coefficients = constraints.friction, self.stiffness
+        known = load, slide, self.offset, closed, *coefficients, self.slide_stiffness, jacobian
+        state, _, _, _, blocks = formulas.FIRST_FRICTION(*known).split([formulas.STATE, 1, 3, nodal, nodal * nodal])
+        values = _with_blocks(self.equations, self.values, blocks)
+        factor, _ = self.solver.factor_any_sign(values, rows=rows)
+        fixed, sums = load.new_zeros(3, len(load)), load.new_zeros(2, len(rows))
+        approach = missing = approach_before = missing_before = load.new_zeros(len(load))
+        forces, solution = load.new_zeros(nodal, len(load)), torch.zeros_like(rhs)
+        for solve in range(ADJOINT_SOLVES if self.rubs else MULTIPLIERS):
+            if solve:
+                history = missing, approach_before, missing_before, sums, constraints.robot
+                found = formulas.ADJOINT_FORCES(jacobian, self.stiffness, state, fixed, approach, *history)
+                approach_before, missing_before, ((approach,), forces) = approach, missing, found.split([1, nodal])
+            before, solution = solution, factor.solve(rhs - self.linear.summed(forces), transpose=True)
+            motion = self.equations.motion(solution).flatten(), constraints.dofs_in_batch
+            found = formulas.MULTIPLIERS(jacobian, *coefficients, state, fixed, approach, missing, *motion)
+            fixed, whole, (missing,), products = found.split([3, 3, 1, 2])
+            if solve:
+                sums = torch.zeros_like(sums).index_add(1, constraints.robot, products)
+        # where contacts hold a robot, the solution is no more than rounding of what the loss moves its stiffest part by
+        least = rhs.abs().amax(1) / self.largest
+        settled = (solution - before).abs().amax(1) <= SETTLED * torch.maximum(solution.abs().amax(1), least)
+        return Multipliers(solution, whole.t(), closed & ~(state[1] > 0), factor.ok & settled)
+
+    @property
+    def rubs(self) -> bool:
+        """Whether some contact may have friction."""
+        contacts = (*self.constraints.obstacles, *self.constraints.self_contacts)
+        return any(contact.constrained and contact.law.friction is not None for contact in contacts)
 
     def _factored(self, values: Tensor, rows: Tensor) -> Factor:
         """Return the factor of some rows' matrix (nnz, B); in a descent shifted until it is positive definite."""

@@ -16,10 +16,12 @@ from torch import Tensor
 from torchdismech.contact.constraint_loops import ContactLoop, dot, forces_on_nodes, parts, rows
 
 __all__ = [
+    "ADJOINT_FORCES",
     "BY_LAW",
     "FIRST_FRICTION",
     "LOADS",
     "MOVABLE",
+    "MULTIPLIERS",
     "NEXT_FORCES",
     "OFF_CONE",
     "STATE",
@@ -151,13 +153,65 @@ def _next_forces(
     """
     of_state = state.unbind(0)
     if history:
-        missing, size_before, missing_before, sums, robot = history
-        product, square = (of_robots[robot] for of_robots in sums.unbind(0))
-        share = torch.where(square > 0, product / torch.where(square > 0, square, torch.ones_like(square)), square)
-        wanted = size + missing - share * (size + missing - size_before - missing_before)
-        size = torch.where(of_state[2] > 0, wanted.clamp(0.0, math.inf), torch.zeros_like(size))
+        wanted = _by_secant(size, *history).clamp(0.0, math.inf)
+        size = torch.where(of_state[2] > 0, wanted, torch.zeros_like(size))
     pressing = _pressing(of_state, size, load.unbind(0), parts(offset), stiffness)
     return [size + torch.zeros_like(stiffness), *forces_on_nodes(pressing, rows(jacobian))]
+
+
+def _multipliers(
+    jacobian: Tensor,
+    friction: Tensor,
+    stiffness: Tensor,
+    state: Tensor,
+    fixed: Tensor,
+    approach: Tensor,
+    missing_before: Tensor,
+    motion: Tensor,
+    dofs: Tensor,
+) -> list[Tensor]:
+    """Return the multipliers of contacts after a solve of the adjoint equations that led to a motion (B n,).
+
+    Parameters
+    ----------
+    friction, stiffness, state : as for `_loads`.
+    fixed, approach : (3, S), (S,) multipliers of what is fixed, and the motion of gaps that was asked for.
+    missing_before : (S,) by how much that motion was off in the solve before.
+
+    Returns
+    -------
+    Multipliers of what is fixed (3), and of all conditions (3); then by how much the motion that was asked for is off,
+    this times its change since the solve before, and the change's square.
+    """
+    of_state = state.unbind(0)
+    closed, sticks, slips, ex, ey, _ = of_state
+    moved = [motion[dof] for dof in parts(dofs)]
+    gap, *slide = [dot(row, moved) for row in rows(jacobian)]
+    zero = torch.zeros_like(gap)
+    held = [c + stiffness * x for c, x in zip(fixed.unbind(0), (gap - approach, *slide), strict=True)]
+    held = [*_where_fixed(of_state, held)]
+    along = [torch.where(closed > 0, x, zero) for x in slide]
+    whole = [held[0], *(torch.where(sticks > 0, c, x) for c, x in zip(held[1:], along, strict=True))]
+    missing = torch.where(slips > 0, -friction * (ex * slide[0] + ey * slide[1]), zero) - approach
+    change = missing - missing_before
+    return [*held, *whole, missing, missing * change, change * change]
+
+
+def _adjoint_forces(
+    jacobian: Tensor, stiffness: Tensor, state: Tensor, fixed: Tensor, approach: Tensor, *history: Tensor
+) -> list[Tensor]:
+    """Return the motion of gaps that the next solve of the adjoint equations asks for, and the forces (3 k) in it.
+
+    Parameters
+    ----------
+    fixed, approach : (3, S), (S,) of the last solve.
+    history : as for `_next_forces`, of that motion.
+    """
+    of_state = state.unbind(0)
+    approach = torch.where(of_state[2] > 0, _by_secant(approach, *history), torch.zeros_like(approach))
+    normal, *tangential = fixed.unbind(0)
+    pressing = _where_fixed(of_state, [normal - stiffness * approach, *tangential])
+    return [approach, *forces_on_nodes(pressing, rows(jacobian))]
 
 
 def _by_law(load: Tensor, slide: Tensor, sticks: Tensor, friction: Tensor) -> list[Tensor]:
@@ -202,6 +256,15 @@ def _violation(gap: Tensor, load: Tensor, slide: Tensor, friction: Tensor, count
 
 
 # ---- parts of formulas --------------------------------------------------------------------------------------------
+
+
+def _by_secant(
+    value: Tensor, missing: Tensor, value_before: Tensor, missing_before: Tensor, sums: Tensor, robot: Tensor
+) -> Tensor:
+    """Return the next value by a secant of what is missing of it, one for each robot; see `_next_forces`."""
+    product, square = (of_robots[robot] for of_robots in sums.unbind(0))
+    share = torch.where(square > 0, product / torch.where(square > 0, square, torch.ones_like(square)), square)
+    return value + missing - share * (value + missing - value_before - missing_before)
 
 
 def _off(load: Numbers, slide: Numbers, friction: Tensor) -> Tensor:
@@ -270,5 +333,7 @@ def _number(condition: Tensor, like: Tensor) -> Tensor:
 STIFFENING, MOVABLE = ContactLoop(_stiffening, "stiffening"), ContactLoop(_movable, "freedom")
 FIRST_FRICTION, BY_LAW = ContactLoop(_first_friction, "friction"), ContactLoop(_by_law, "law of friction")
 LOADS, NEXT_FORCES = ContactLoop(_loads, "loads"), ContactLoop(_next_forces, "next forces")
+MULTIPLIERS = ContactLoop(_multipliers, "multipliers")
+ADJOINT_FORCES = ContactLoop(_adjoint_forces, "adjoint forces")
 WHOLE_FRICTION = ContactLoop(_whole_friction, "whole friction")
 OFF_CONE, VIOLATION = ContactLoop(_off_cone, "friction off its law"), ContactLoop(_violation, "violated laws")
