@@ -127,23 +127,30 @@ def test_steps_of_robots_apart_keep_every_bit(law, recorded, monkeypatch):
         return found_by(model, ImplicitEuler(2e-3), list(trainable.scaled(model, names).parameters()), 2)
 
     found, plain = with_and_without(recorded, monkeypatch, lambda: run(SelfContact(LAWS[law]())))
-    assert all(recorded) and len(recorded) == ROLLOUTS * STEPS
+    assert all(recorded) and len(recorded) == ROLLOUTS  # one step of each run; a loop goes back through the others
     assert_every_bit((found, plain))
     for a, b in zip(found, run(None), strict=True):
         assert (a - b).abs().max() <= 1e-12 * b.abs().max()
 
 
 @pytest.mark.parametrize("floor", [-1.0, -0.005], ids=["far below", "landing"])
-def test_steps_above_an_obstacle_that_is_a_constraint_keep_every_bit(floor, recorded, monkeypatch):
-    """Record backward passes of steps in which the robots do not touch it, and those alone."""
+def test_steps_above_an_obstacle_that_is_a_constraint(floor, recorded, monkeypatch):
+    """Record backward passes of steps in which the robots do not touch it with every bit, and those in which they do.
+
+    Loads are differentiated in another way, which agrees as far as steps are solved: within 1e-6 of their forces.
+    """
 
     def run():
         model = two_rods(Obstacle(HalfSpace((0, 0, floor), (0, 0, 1)), Complementarity(), Friction(0.3)))
         factor = trainable.scaled(model, ["bend_twist.EI1"])
         return found_by(model, ImplicitEuler(2e-3), list(factor.parameters()), 1, steps=12, speed=-0.1)
 
-    assert_every_bit(with_and_without(recorded, monkeypatch, run))
-    assert any(recorded) and all(recorded) == (floor == -1)
+    found, plain = with_and_without(recorded, monkeypatch, run)
+    assert recorded and all(recorded)
+    if floor == -1:
+        assert_every_bit((found, plain))
+    for a, b in zip(found, plain, strict=True):
+        assert float((a - b).abs().max()) <= 1e-6 * float(b.abs().max())
 
 
 def test_steps_in_which_parts_touch_are_differentiated_with_their_contact(recorded, monkeypatch):

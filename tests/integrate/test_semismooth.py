@@ -142,7 +142,7 @@ def test_some_robots_are_left_to_python(monkeypatch, taken):
 
 
 def test_gradients_of_recorded_steps_are_those_of_others(monkeypatch, taken):
-    """Differentiate the end of a throw by the velocities at its beginning, with the same bits.
+    """Differentiate the end of a throw by the velocities at its beginning, by recordings and without.
 
     Three rounds leave some robots to Python, which finds their loads.
     """
@@ -158,7 +158,8 @@ def test_gradients_of_recorded_steps_are_those_of_others(monkeypatch, taken):
         found.append(gradient)
     assert any(step is not None and step.unsolved is not None for step in taken)
     assert float(found[0].abs().max()) > 1e-3
-    assert torch.equal(*found)
+    # the adjoint equations of a recorded step are solved to 1e-9
+    assert float((found[0] - found[1]).abs().max()) < 1e-7 * float(found[1].abs().max())
 
 
 def test_rows_of_a_batch_are_robots_alone(taken):
