@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import torch
@@ -312,6 +312,36 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
             _refuse_unevaluable(model, name, (module, attribute), changes[name])
     for name, (module, attribute) in places.items():
         parametrize.register_parametrization(module, attribute, changes[name], unsafe=True)
+        _let_pickle(module)
+
+
+def _let_pickle(module: nn.Module) -> None:
+    """Let a module with trained constants be pickled, which torch refuses as pickle cannot find the class it made.
+
+    A pickle holds the class below that one, and the changes, which are registered anew as it is read.
+    """
+    type(module).__reduce_ex__ = _as_pickled  # type: ignore[method-assign,assignment]
+
+
+def _as_pickled(module: nn.Module, protocol: object) -> tuple:
+    """Return what pickle calls to make the module again: `_read` with its class, its attributes and its changes."""
+    kind: Any = type(module).__base__
+    attributes = kind.__getstate__(module)
+    modules = dict(attributes["_modules"])
+    changes = {name: (made.original, list(made)) for name, made in modules.pop("parametrizations").items()}
+    return _read, (kind, attributes | {"_modules": modules}, changes)
+
+
+def _read(kind: type[nn.Module], attributes: dict, changes: dict[str, tuple[Tensor, list[nn.Module]]]) -> nn.Module:
+    """Return the module that `_as_pickled` took apart."""
+    module = kind.__new__(kind)
+    module.__setstate__(attributes)
+    for name, (original, made) in changes.items():
+        (module._parameters if isinstance(original, nn.Parameter) else module._buffers)[name] = original  # type: ignore[assignment]
+        for change in made:
+            parametrize.register_parametrization(module, name, change, unsafe=True)
+    _let_pickle(module)
+    return module
 
 
 def _refuse_unevaluable(model: Model, name: str, place: Place, change: nn.Module) -> None:

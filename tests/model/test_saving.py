@@ -7,10 +7,22 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, forces, meshes, straight, trainable
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    forces,
+    meshes,
+    straight,
+    trainable,
+    unroll,
+)
 from torchdismech.contact import Penalty, SelfContact
 from torchdismech.errors import InputError
 from torchdismech.forces import Force
+from torchdismech.rigid import Radau, RigidChain
 from torchdismech.values import evaluated, originals_in_place
 
 ROBOTS = 5
@@ -116,6 +128,37 @@ def test_trained_modules_are_of_their_own_kind_while_values_stand_in_them():
             assert type(energy) is kind and "parametrizations" in energy._modules
         assert type(energy) is kind.__mro__[1] and "parametrizations" not in energy._modules
     assert type(energy) is kind and "parametrizations" in energy._modules
+
+
+def chain():
+    """Return a chain of rigid elements: its constants are its own, not those of a part."""
+    return RigidChain.cylinder(2, length=0.3, diameter=6e-3, density=1100.0, youngs=2e7, viscosity=1e5)
+
+
+@pytest.mark.parametrize(
+    ("made", "integrator", "factor", "shift"),
+    [
+        (lambda: rods()[0], ImplicitEuler(1e-2), {"bend_twist.EI1": 1, "mass": 2}, "Gravity.acceleration"),
+        (chain, Radau(1e-2), {"stiffness_z": 1, "damping_z": 1}, "length"),
+    ],
+)
+def test_trained_models_are_pickled(made, integrator, factor, shift):
+    """Pickle a model twice: it has its numbers, names and changes, and moves and is trained as the one it was."""
+    model = made()
+    trainable.scaled(model, factor).log_factor.data += 0.3
+    trainable.shifted(model, [shift], 1e-3).shift.data -= 1.0
+    read = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(model))))
+    ends = []
+    for each in (model, read):
+        run = unroll(each, each.initial_state(), integrator, steps=2)
+        run.positions[-1].square().sum().backward()
+        ends.append(run.positions[-1])
+    assert torch.equal(*ends)
+    assert list(read.state_dict()) == list(model.state_dict())
+    for (name, own), (same, other) in zip(model.named_parameters(), read.named_parameters(), strict=True):
+        assert name == same and torch.equal(own, other) and own.requires_grad == other.requires_grad
+        assert own.grad is other.grad is None or torch.equal(own.grad, other.grad)
+    assert sum(parameter.requires_grad for parameter in read.parameters()) == 2  # the factor is still one for both
 
 
 def test_what_a_force_has_learned_goes_into_other_robots():
