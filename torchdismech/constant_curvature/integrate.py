@@ -54,6 +54,7 @@ from torchdismech.errors import (
 from torchdismech.model.reduced import report_failures
 from torchdismech.robot.state import Control, control_of, running_robots
 from torchdismech.rows import finite_rows
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["ArmIntegrator"]
@@ -165,6 +166,7 @@ class ArmIntegrator:
         """Return the control that `schedule` sets for the step from `state`: that at the start of the step."""
         return schedule(state.time, model)
 
+    @uncompiled
     def step(
         self,
         model: PneumaticArm,

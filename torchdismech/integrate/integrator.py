@@ -51,6 +51,7 @@ from torchdismech.model.clamps import posed, wrenches
 from torchdismech.model.refusals import refuse_transforms
 from torchdismech.robot.state import STATES, Control, State, control_of, running_robots
 from torchdismech.snapshot import Snapshot
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["FORCE_TOLERANCE", "RELATIVE_TOLERANCE", "Integrator", "Schedule", "StepInfo", "SteppingMethod"]
@@ -106,6 +107,7 @@ class SteppingMethod(ABC):
 
     # ---- for the caller ----------------------------------------------------------------------------------------
 
+    @uncompiled
     def step(
         self,
         model: Model,
@@ -385,6 +387,7 @@ class Integrator(SteppingMethod):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
+    @uncompiled
     def steps(
         self,
         model: Model,

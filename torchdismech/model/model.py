@@ -59,6 +59,7 @@ from torchdismech.robot.state import Control, State, control_of
 from torchdismech.robot.unknowns import Unknowns
 from torchdismech.snapshot import Snapshot
 from torchdismech.solve import linear
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.values import Place, Values, per_robot, places_by_batch_size
 
 __all__ = ["Model"]
@@ -311,6 +312,7 @@ class Model(CheckedModel):
 
     # ---- states ------------------------------------------------------------------------------------------------
 
+    @uncompiled
     def initial_state(
         self,
         batch: int | None = None,
@@ -463,6 +465,7 @@ class Model(CheckedModel):
         own = natural_strains(self.body, self.terms, whole_number(batch, "natural_strains: batch", least=0))
         return Control.of({k: v.clone(memory_format=torch.contiguous_format) for k, v in own.tensors().items()})
 
+    @uncompiled
     def energies(self, state: State, control: Control | None = None) -> dict[str, Tensor]:
         """Return the kinetic energy, the elastic energy by part and that of contact, each (B,) [J].
 

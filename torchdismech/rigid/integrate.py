@@ -19,6 +19,7 @@ from torchdismech.rigid.stages import Stages
 from torchdismech.rigid.state import ChainState
 from torchdismech.rigid.tableau import StageBlock, radau_iia, sdirk2
 from torchdismech.robot.state import Control, control_of, running_robots
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.trainable import refuse_trained_out_of_bounds
 
 __all__ = ["ChainIntegrator", "ChainStepInfo", "Radau", "Sdirk2", "chain_integrator"]
@@ -97,6 +98,7 @@ class ChainIntegrator:
         self.tolerance, self.max_iterations = tolerance, whole_number(max_iterations, "max_iterations")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
+    @uncompiled
     def step(
         self,
         model: RigidChain,

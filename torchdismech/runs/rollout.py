@@ -34,6 +34,7 @@ from torchdismech.runs.stepping import (
     steps_in_words,
     warn_of_failures,
 )
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.trajectory import Frame, Recorder, Trajectory
 
 __all__ = ["Controller", "Writer", "frames", "rollout"]
@@ -67,6 +68,7 @@ class Writer(Protocol):
         ...
 
 
+@uncompiled
 def rollout(
     model: M,
     state: S,

@@ -28,6 +28,7 @@ from torchdismech.runs.stepping import (
     steps_in_words,
     warn_of_failures,
 )
+from torchdismech.system.uncompiled import uncompiled
 
 __all__ = ["Unrolled", "unroll"]
 
@@ -85,6 +86,7 @@ class Unrolled(Generic[S]):
         return self.q[..., : 3 * self.state.n_nodes].unflatten(-1, (-1, 3))
 
 
+@uncompiled
 def unroll(
     model: M,
     state: S,

@@ -1,0 +1,53 @@
+"""Functions of users that take steps, compiled by torch.compile."""
+
+import warnings
+
+import pytest
+import torch
+
+from tests.compilation.rods import rod
+from torchdismech import ImplicitEuler, rollout, trainable, unroll
+
+
+class Network(torch.nn.Module):
+    """A user's module: a network, steps of a robot, and another network."""
+
+    def __init__(self):
+        super().__init__()
+        self.model, self.integrator = rod(), ImplicitEuler(1e-2)
+        trainable.scaled(self.model, ["bend_twist.EI1", "bend_twist.EI2"])
+        self.first = torch.nn.Linear(4, self.model.n_dofs, dtype=torch.float64)
+        self.last = torch.nn.Linear(3, 1, dtype=torch.float64)
+
+    def forward(self, seen):
+        """Return what the last network makes of the tip after steps from the velocity that the first one chose."""
+        state = self.model.initial_state(velocity=1e-2 * self.first(seen))
+        state, _ = self.integrator.step(self.model, state)
+        run = unroll(self.model, state, self.integrator, 2)
+        with torch.no_grad():
+            after = rollout(self.model, run.state, self.integrator, 2).positions[-1]
+        bent = self.model.energies(run.state)["bend"]
+        return self.last(run.positions[-1, :, -1] + after[:, -1]) + bent[:, None]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_steps_in_a_compiled_module_run_as_they_are(rows):
+    """Compile such a module: each network is a graph, steps are in none, and numbers and gradients are the same."""
+    torch.manual_seed(0)
+    network, seen, graphs = Network(), torch.randn(rows, 4, dtype=torch.float64), []
+
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    gradients = []
+    for function in (network, torch.compile(network, backend=backend)):
+        network.zero_grad()
+        with warnings.catch_warnings(record=True) as told:
+            result = function(seen)
+        assert not [warning for warning in told if "torchdismech" in str(warning.message)]
+        result.sum().backward()
+        gradients.append([result, *(p.grad for p in network.parameters() if p.requires_grad)])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+    linear = [graph for graph in graphs if any("linear" in name for name in graph)]
+    assert len(linear) == 2 and len(graphs) <= 4 and sum(map(len, graphs)) < 15, graphs
