@@ -21,6 +21,36 @@ def test_one_robot_passes_gymnasiums_checker():
     check_env(RobotEnv(environment(1)), skip_render_check=True)
 
 
+def test_one_robot_is_drawn():
+    """Draw an arm as it bends: the checker takes the pictures, and the arm, in blue, stays in them as it moves."""
+    pytest.importorskip("PIL")
+    check_env(RobotEnv(environment(1), render_mode="rgb_array"))
+    env = RobotEnv(environment(1), "rgb_array", size=(64, 48))
+    env.reset(seed=0)
+    pictures = [env.render()]
+    for _ in range(3):
+        env.step(np.ones(2, dtype=np.float32))
+        pictures.append(env.render())
+    for picture in pictures:
+        assert picture.shape == (48, 64, 3) and picture.dtype == np.uint8
+        blue = picture[..., 2] > picture[..., 0].astype(int) + 30
+        assert blue[8:-8, 8:-8].any() and not (blue[[0, -1]].any() or blue[:, [0, -1]].any())
+    assert not np.array_equal(pictures[0], pictures[-1])
+    assert env.metadata["render_fps"] == pytest.approx(1 / (env.environment.steps * env.environment.integrator.dt))
+
+
+def test_pictures_that_are_not_drawn_are_refused():
+    """Name another mode, and an odd size; without a mode nothing is drawn, and a warning says how it would be."""
+    with pytest.raises(InputError, match="render_mode: expected \"rgb_array\" or None, got 'human'"):
+        RobotEnv(environment(1), "human")
+    with pytest.raises(InputError, match="RobotEnv: size: expected even numbers of pixels"):
+        RobotEnv(environment(1), "rgb_array", (33, 20))
+    env = RobotEnv(environment(1))
+    env.reset()
+    with pytest.warns(UserWarning, match='render_mode="rgb_array"'):
+        assert env.render() is None
+
+
 def test_batch_is_a_vector_environment():
     """Step five robots past their horizon: they begin anew in the step after, which has no reward."""
     env = VectorRobotEnv(environment(horizon=2))

@@ -122,6 +122,20 @@ def test_camera_finds_the_robot():
     assert max(reached) > 80
 
 
+def test_a_region_is_seen_wherever_the_robot_is():
+    """Widen what is shown to a box: it holds robot and box, and the robot is drawn smaller."""
+    run, _ = twisting()
+    plain, box = Scenery(run, [0]), np.array([[-1.0, -1.0, 0.0], [0.0, 1.0, 0.0]])
+    wide = Scenery(run, [0], region=box)
+    assert np.array_equal(wide.low, np.minimum(plain.low, box[0]))
+    assert np.array_equal(wide.high, np.maximum(plain.high, box[1]))
+    sizes = []
+    for scenery in (plain, wide):
+        picture = next(pictures(scenery, (160, 120)))
+        sizes.append((np.abs(picture.astype(int) - picture[:, :1]).max(-1)[26:] > 25).sum())
+    assert 0 < sizes[1] < sizes[0] / 4
+
+
 @pytest.mark.parametrize("ending", ["gif", "mp4"])
 def test_movie_has_all_frames(tmp_path, ending):
     """Write each frame in the size and at the rate that were asked for, and nothing beside the movie."""
@@ -180,6 +194,9 @@ def test_movies_that_cannot_be_are_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(InputError, match=r"need imageio_ffmpeg: pip install 'torchdismech\[movie\]'"):
         save_movie(scenery, tmp_path / "run.mp4")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(InputError, match=r"need PIL: pip install 'torchdismech\[movie\]'"):
+        save_movie(scenery, tmp_path / "run.gif")
     assert not list(tmp_path.iterdir())
 
 

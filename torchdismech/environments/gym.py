@@ -15,6 +15,10 @@ from torchdismech.environments.checks import in_dtype, refuse_other_than_rows
 from torchdismech.environments.environment import Environment
 from torchdismech.environments.episodes import Outcome
 from torchdismech.errors import InputError, Status
+from torchdismech.robot.state import Control
+from torchdismech.runs.of_states import trajectory_of
+from torchdismech.view.movie import pictures, refuse_no_pictures
+from torchdismech.view.scenery import Scenery
 
 try:
     import gymnasium
@@ -90,14 +94,22 @@ class RobotEnv(gymnasium.Env):
     Parameters
     ----------
     environment : the core, of one robot.
+    render_mode : "rgb_array" lets `render` draw the robot, as for `gymnasium.wrappers.RecordVideo` (extra [movie]).
+    size : width and height of these pictures [pixels], even.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"]}
 
-    def __init__(self, environment: Environment):
+    def __init__(self, environment: Environment, render_mode: str | None = None, size: tuple[int, int] = (480, 360)):
         if environment.batch != 1:
             raise InputError(f"RobotEnv: expected an environment of one robot, got {environment.batch}")
-        self.environment = environment
+        if render_mode not in (None, "rgb_array"):
+            raise InputError(f'RobotEnv: render_mode: expected "rgb_array" or None, got {render_mode!r}')
+        if render_mode is not None:
+            refuse_no_pictures("RobotEnv: size", size)
+        self.environment, self.render_mode, self._size = environment, render_mode, size
+        self.metadata = {**self.metadata, "render_fps": 1 / (environment.steps * environment.integrator.dt)}
+        self._region: np.ndarray | None = None  # (2, 3) corners of the box that the robot has reached in this episode
         self.observation_space, self.action_space = _spaces(environment)
 
     def reset(
@@ -108,7 +120,25 @@ class RobotEnv(gymnasium.Env):
         super().reset(seed=seed)
         if seed is not None:
             self.environment.seeded(seed)
+        self._region = None
         return _array(self.environment.reset())[0], {}
+
+    def render(self) -> np.ndarray | None:
+        """Return a picture (height, width, 3) uint8 of the robot and its obstacles, or None without a `render_mode`.
+
+        The camera sees what the robot has reached in this episode when it was drawn, and half of its size more.
+        """
+        if self.render_mode is None:
+            gymnasium.logger.warn('RobotEnv.render draws nothing: make the environment with render_mode="rgb_array"')
+            return None
+        at = self.environment.current
+        run = trajectory_of(self.environment.model, [at.state], Control(values=at.constants))
+        scenery = Scenery(run, region=self._region)
+        if self._region is None:
+            margin = 0.5 * (scenery.high - scenery.low).max()
+            scenery = Scenery(run, region=np.stack([scenery.low - margin, scenery.high + margin]))
+        self._region = np.stack([scenery.low, scenery.high])
+        return next(pictures(scenery, self._size))
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Take an action (k,); return observation, reward, termination, truncation and info."""

@@ -17,7 +17,7 @@ from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
 from torchdismech.view.scenery import Scenery, Shown, with_bar
 
-__all__ = ["is_movie", "pictures", "save_movie", "size_of_pictures"]
+__all__ = ["is_movie", "pictures", "refuse_no_pictures", "save_movie", "size_of_pictures"]
 
 INSTALL = "pip install 'torchdismech[movie]'"
 FASTEST_GIF = 50  # most frames per second that programs show of a .gif
@@ -150,6 +150,18 @@ def _font_for(pen: Any, text: str, size: int, room: int) -> tuple[int, Any]:
     return size, font
 
 
+def refuse_no_pictures(name: str, size: object) -> None:
+    """Refuse a size, by its name, that `pictures` cannot have; and all sizes where Pillow is missing."""
+    sides = list(size) if isinstance(size, Sequence | np.ndarray) else []
+    whole = len(sides) == 2 and all(isinstance(side, int | np.integer) for side in sides)
+    if not whole or any(side % 2 or not 16 <= side <= 8192 for side in sides):
+        raise InputError(f"{name}: expected even numbers of pixels from 16 to 8192, as in (960, 720), got {size!r}")
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise InputError(f"pictures need {error.name}: {INSTALL}") from error
+
+
 def _writer(path: Path, fps: float, size: tuple[int, int]) -> Any:
     """Return the function that writes files of the path's format; refuse sizes and rates that it does not have."""
     writers = {".mp4": _write_mp4, ".gif": _write_gif}
@@ -157,17 +169,12 @@ def _writer(path: Path, fps: float, size: tuple[int, int]) -> Any:
     if ending not in writers:
         raise InputError(f"--out {path}: expected a name that ends in .mp4 or .gif")
     refuse_no_place(path)
-    sides = list(size) if isinstance(size, Sequence | np.ndarray) else []
-    whole = len(sides) == 2 and all(isinstance(side, int | np.integer) for side in sides)
-    if not whole or any(side % 2 or not 16 <= side <= 8192 for side in sides):
-        raise InputError(f"--size: expected even numbers of pixels from 16 to 8192, as in (960, 720), got {size!r}")
+    refuse_no_pictures("--size", size)
     expected = f"1 to {FASTEST_GIF}" if ending == ".gif" else "a number from 1 up"
     rate = real_number(fps, "--fps", expected)
     if not 1 <= rate < math.inf or (ending == ".gif" and rate > FASTEST_GIF):
         raise InputError(f"--fps: expected {expected}, got {fps}")
     try:
-        import PIL  # noqa: F401
-
         if ending == ".mp4":
             import imageio_ffmpeg
 

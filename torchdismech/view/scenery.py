@@ -72,6 +72,7 @@ class Scenery:
     apart : put robots side by side; else they are overlaid, with the obstacles of the first of them.
     radius : radius of all rods [m]; by default the run's sections, or a quarter of an edge if it has none.
     contact : show contact forces as arrows (see `view.arrows`).
+    region : (2, 3) corners of a box [m] that is shown, too, wherever the robots are; floors reach as far.
 
     Attributes
     ----------
@@ -100,6 +101,7 @@ class Scenery:
         apart: bool = False,
         radius: float | None = None,
         contact: bool = False,
+        region: np.ndarray | None = None,
     ):
         refuse_no_run("Scenery: trajectory", trajectory)
         apart, contact = truth(apart, "Scenery: apart"), truth(contact, "Scenery: contact")
@@ -116,6 +118,8 @@ class Scenery:
         self._directors = material_directors(trajectory, self.frames, self.robots)
         self.scale = self._scale(colour)
         low, high = self._reach(max(float(x.max(initial=0.0)) for x in (sections.height, sections.width)))
+        if region is not None:
+            low, high = np.minimum(low, region[0]), np.maximum(high, region[1])
         self.offsets = _side_by_side(len(robots), (high - low).max(0)) if apart else np.zeros((len(robots), 3))
         self.low, self.high = (low + self.offsets).min(0), (high + self.offsets).max(0)
         self.obstacles = self._placed(appearance.things, low, high, apart)
