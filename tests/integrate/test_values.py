@@ -1,5 +1,6 @@
 """Values that a control sets in place of the model's own, and models evaluated with other tensors."""
 
+import numpy as np
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
@@ -150,9 +151,13 @@ REFUSED = {
     "shape": ({"MassDamping.rate": torch.ones(2)}, r"rate'\]: expected shape \(\) or \(2, 1\), got \(2,\)"),
     "robots": ({"Gravity.acceleration": torch.ones(3, 3)}, r"expected shape \(2, 3\), got \(3, 3\)"),
     "vector": ({"Gravity.acceleration": torch.tensor(-9.81)}, r"expected shape \(2, 3\), got \(\)"),
-    "dtype": ({"MassDamping.rate": torch.ones(2, 1)}, "expected torch.float64 on cpu, got torch.float32"),
+    "dtype": (
+        {"MassDamping.rate": torch.ones(2, 1)},
+        r"expected torch.float64 on cpu, got torch.float32 on cpu; take value.to\(torch.float64\)",
+    ),
     "sign": ({"bend_twist.EI1": -torch.ones(2, 1, dtype=torch.float64)}, "expected 0 or more, got -1"),
-    "number": ({"MassDamping.rate": 2.0}, "expected a tensor, got float"),
+    "number": ({"MassDamping.rate": 2.0}, r"expected a tensor, got float; torch.as_tensor\(.., dtype=torch.float64, "),
+    "array": ({"Gravity.acceleration": np.zeros((2, 3))}, "expected a tensor, got ndarray; torch.as_tensor"),
 }
 
 

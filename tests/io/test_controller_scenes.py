@@ -373,7 +373,7 @@ def test_refuses_statics(write):
     ("name", "message"),
     [
         ("nothing", "nothing of .*loop.py has to return a controller, .* got None"),
-        ("absent", "has no function 'absent'"),
+        ("absent", "has no 'absent' that can be called"),
         ("failing", r"failing of .*loop.py raised ZeroDivisionError in line \d+: division by zero"),
     ],
 )

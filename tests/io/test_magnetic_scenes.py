@@ -332,7 +332,7 @@ def test_fields_across_the_plane_are_refused(load):
         ("def field(time):\n    return (1.0, 2.0)\n", r"function of time has to return \(3,\)"),
         ("def field(time):\n    return None\n", r"field of .*has to return \(3,\) .* got None"),
         ("def field(time):\n    return (0.0, float('nan'), 0.0)\n", "has to give finite numbers at time 0"),
-        ("field = 3\n", "has no function 'field'"),
+        ("field = 3\n", "has no 'field' that can be called"),
         ("1 / 0\n", "does not run: ZeroDivisionError in line 1: division by zero"),
     ],
 )

@@ -86,7 +86,7 @@ def test_code_runs_only_when_allowed(folder):
     path = folder / "scene.toml"
     for name, words in {
         "raises.py:act": "actuation.python: {}raises.py does not run: RuntimeError in line 1: no",
-        "nothing.py:act": "actuation.python: {}nothing.py has no function 'act'",
+        "nothing.py:act": "actuation.python: {}nothing.py has no 'act' that can be called",
         "absent.py:act": "actuation.python: no such file: {}absent.py",
     }.items():
         path.write_text(scene_text(actuation=f'python = "{name}"'))

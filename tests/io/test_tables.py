@@ -43,7 +43,8 @@ def test_text_is_divided_by_commas_tabs_or_spaces(tmp_path, between, header):
         ("0\t\t1", "expected a number, got ''"),
         ("0,,1", "expected a number, got ''"),
         ("0 1", "expected 3 (time, two numbers) columns, got 2"),
-        ("0 1;2", "expected a number, got '1;2'"),
+        ("0 1;2", "expected a number, got '1;2'; columns are divided by commas, tabs or spaces"),
+        ("0,1;2,5", "expected a number, got '1;2'; columns are divided by commas, tabs or spaces"),
         ("0\t1 2", "expected a number, got '1 2'"),
     ],
 )

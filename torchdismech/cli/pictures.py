@@ -113,7 +113,8 @@ def export(
     scenery = _scenery(run, robots, every, colour, apart, radius)
     with interrupts.raising():
         save_export(scenery, out, progress)
-    say_written(out, f": {len(scenery)} frames of {len(scenery.robots)} robots")
+    frames, robots_shown = len(scenery), len(scenery.robots)
+    say_written(out, f": {frames} frame{'s' * (frames != 1)} of {robots_shown} robot{'s' * (robots_shown != 1)}")
 
 
 @refusing

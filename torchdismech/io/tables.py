@@ -190,7 +190,8 @@ def _row(where: str, fields: list[str], header_possible: bool) -> list[float] | 
             # a header has no numbers at all; one bad number among good ones is a mistake
             if header_possible and not any(_is_number(f) for f in fields):
                 return None
-            raise InputError(f"{where}: expected a number, got {shown(field)}")
+            between = "; columns are divided by commas, tabs or spaces" if ";" in field else ""
+            raise InputError(f"{where}: expected a number, got {shown(field)}{between}")
         numbers.append(float(field))
     if not np.isfinite(numbers).all():
         raise InputError(f"{where}: expected finite numbers, got {shown(fields)}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError
 from torchdismech.values.places import Place, declared, row_of, tensor_at
 
 __all__ = ["problem_of_bounds", "refuse_no_robots", "refuse_out_of_bounds", "refuse_table", "refuse_unfitting"]
@@ -20,21 +20,26 @@ def refuse_no_robots(tensor: Tensor, where: str) -> None:
         raise InputError(f"{where}: expected numbers of at least one robot, got shape {tuple(tensor.shape)}, of none")
 
 
-def refuse_unfitting(label: str, place: Place, value: Tensor, batch: int) -> None:
+def refuse_unfitting(label: str, place: Place, value: object, batch: int) -> None:
     """Refuse a value that cannot stand in a place: expected is a tensor with one row for each of `batch` robots.
 
     A single number () for all robots is accepted where the constant is one number.
     """
     module, name = place
     refuse_table(label, place)
-    refuse_other_kind(label, value, Tensor, "a tensor")
     present, row = getattr(module, name), row_of(place)
+    if not isinstance(value, Tensor):
+        dtype = f"dtype={present.dtype}, device={str(present.device)!r}"
+        raise InputError(
+            f"{label}: expected a tensor, got {type(value).__name__}; torch.as_tensor(.., {dtype}) makes one"
+        )
     number = row == (1,) and not value.dim()
     if not number and tuple(value.shape) != (batch, *row):
         expected = f"() or {(batch, *row)}" if row == (1,) else str((batch, *row))
         raise InputError(f"{label}: expected shape {expected}, got {tuple(value.shape)}")
     if value.dtype != present.dtype or value.device != present.device:
-        raise InputError(f"{label}: expected {present.dtype} on {present.device}, got {value.dtype} on {value.device}")
+        got = f"{value.dtype} on {value.device}; take value.to({present.dtype}).to({str(present.device)!r})"
+        raise InputError(f"{label}: expected {present.dtype} on {present.device}, got {got}")
 
 
 def refuse_table(label: str, place: Place) -> None:

@@ -82,7 +82,7 @@ def named_in_code(scene: Path, key: str, name: str, folder: Path | None = None) 
         raise SceneError(scene, key, problem) from error
     function = getattr(module, attribute, None)
     if not callable(function):
-        raise SceneError(scene, key, f"{path} has no function {attribute!r}")
+        raise SceneError(scene, key, f"{path} has no {attribute!r} that can be called")
     return path, function
 
 
