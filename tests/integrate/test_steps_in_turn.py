@@ -219,25 +219,37 @@ def test_errors_of_what_is_called_back_are_raised():
 RAISE = ctypes.CDLL(None)["raise"]
 
 
-def test_signals_before_what_is_called_back_has_begun_are_raised(monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "error"),
+    [
+        (signal.SIGINT, KeyboardInterrupt),
+        (signal.SIGALRM, TimeoutError),  # a user's time limit
+        (signal.SIGUSR1, SystemExit),  # what a cluster sends before it ends a job
+    ],
+)
+def test_signals_before_what_is_called_back_has_begun_are_raised(number, error, monkeypatch):
     """Raise what the handler of a signal does that comes while compiled code is about to call Python; print nothing."""
+
+    def raises(number, frame):
+        raise error
+
     printed, worked = [], []
     monkeypatch.setattr(sys, "unraisablehook", printed.append)
-    signalled = CompiledCall(RAISE, (signal.SIGINT,))
+    signalled = CompiledCall(RAISE, (number,))
     steps = StepLoop(
         StepCalls(CallTable([signalled, lambda: worked.append(1)])), PerStepInstructions(), PerStepInstructions(), []
     )
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(number, raises)
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             steps.run(0, 2)
         assert not printed and not worked
         heard = []
-        signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+        signal.signal(number, lambda number, frame: heard.append(number))
         assert steps.run(0, 3) == (3, StopReason.ALL_TAKEN)  # a handler that raises nothing ends nothing
-        assert heard == [signal.SIGINT] * 3 and len(worked) == 3 and not printed
+        assert heard == [number] * 3 and len(worked) == 3 and not printed
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
 
 
 def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch):

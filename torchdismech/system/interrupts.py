@@ -30,6 +30,12 @@ __all__ = [
 ]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# whose handlers in Python may raise: a user's time limit, or what a cluster sends before it ends a job
+HELD_BACK = (
+    *SIGNALS,
+    *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
+    *(signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 WORDS = {signal.SIGINT: "stopped by the keyboard", signal.SIGTERM: "stopped by SIGTERM"}
 
 
@@ -110,7 +116,7 @@ def held_back() -> Iterator[None]:
         return
     own: list[Callable[[], object]] = []
     before: dict[int, Callable[[int, FrameType | None], object]] = {}
-    for each in SIGNALS:
+    for each in HELD_BACK:
         found = signal.getsignal(each)
         if callable(found):
             before[each] = found
