@@ -100,7 +100,11 @@ MISUNDERSTOOD = {
     ),
     "name for what is added to a scene": (
         lambda: load_scene(DEMO).build(add="terms"),
-        "Scene.build: add: expected a function of the builder, or None, got 'terms'",
+        r"Scene.build: add: expected a function of the builder, as lambda .*, or None, got 'terms'",
+    ),
+    "force that is added to a scene": (
+        lambda: load_scene(DEMO).build(add=Gravity((0.0, 0.0, -1.0))),
+        r"as lambda builder: builder.add_force\(...\), or None, got Gravity",
     ),
     "number for a part of a scene": (lambda: load_scene(DEMO).part(3), "Scene.part: rows: expected a slice .* got int"),
     "no folder to write to": (

@@ -65,6 +65,14 @@ def test_the_code_on_gradients_runs():
     assert torch.equal(whole.term("bend_twist").energy.EI1, trained)
 
 
+def test_the_code_on_scenes_runs(monkeypatch):
+    """Run the block of docs/scene.md beside the demo: its key takes the place of the file's, its force is added."""
+    monkeypatch.chdir(ROOT / "torchdismech")
+    names = after_the_only_block("scene.md")
+    assert names["run"].batch == 4 and not names["run"].failed.any()
+    assert [type(force).__name__ for force in names["setup"].model.forces][-1] == "MassDamping"
+
+
 def test_the_code_on_rods_runs():
     """Run the blocks of docs/rods.md: a ring has a spring at each node, a rod that is let go falls."""
     run = after_each_block("rods.md")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import ValidationError
+from torch import nn
 
 from torchdismech.builder import RobotBuilder
 from torchdismech.control import Controller
@@ -163,8 +164,10 @@ class Scene:
             Faults that only show on the model: motion of dofs that are not clamped, a solver that does not fit, ...
         """
         allow_code = truth(allow_code, "Scene.build: allow_code")
-        if not (add is None or callable(add)):
-            raise InputError(f"Scene.build: add: expected a function of the builder, or None, got {shown(add)}")
+        if not (add is None or callable(add)) or isinstance(add, nn.Module):
+            given = type(add).__name__ if isinstance(add, nn.Module) else shown(add)
+            such = "lambda builder: builder.add_force(...)"
+            raise InputError(f"Scene.build: add: expected a function of the builder, as {such}, or None, got {given}")
         for key, named in self.document.code.items():
             if not allow_code:
                 problem = f"runs code from {named}: pass --allow-code to let it, in Python allow_code=True"
