@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, straight
-from torchdismech.contact import Barrier, Box, Complementarity, Mesh, Obstacle, Penalty, Shape
+from torchdismech.contact import Barrier, Box, Complementarity, HalfSpace, Mesh, Obstacle, Penalty, Shape
 
 LAWS = {"constraint": Complementarity, "penalty": lambda: Penalty(50.0, 1e-3), "barrier": lambda: Barrier(50.0, 1e-3)}
 
@@ -64,6 +64,23 @@ def test_wrong_shapes_are_refused_whatever_the_law(wrong, law):
     given, message = WRONG[wrong]
     with pytest.raises(InputError, match=rf"obstacle 'ring': Torus: {message}"):
         touching(Torus(**given), LAWS[law])
+
+
+class OfRobots(HalfSpace):
+    """A floor whose height is off by where a point is in the mean over all robots."""
+
+    def distance_and_derivatives(self, points):
+        """Return the plane's, with the distance changed."""
+        distance, *derivatives = super().distance_and_derivatives(points)
+        return distance + (points.mean(0) - points)[..., 2].detach(), *derivatives
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_shapes_that_mix_robots_are_refused(law):
+    """Name the obstacle whose distances depend on the batch, also where it is for several robots."""
+    for place in ((0.0, 0.0, 0.0), torch.zeros(3, 3, dtype=torch.float64)):
+        with pytest.raises(InputError, match="obstacle 'ring': OfRobots: .* depends on the other points, or robots"):
+            touching(OfRobots(place, (0.0, 0.0, 1.0)), LAWS[law])
 
 
 WRONG_SIZES = {

@@ -18,6 +18,7 @@ from torchdismech import (
     Material,
     RobotBuilder,
     SimulationError,
+    contact,
     elastic,
     forces,
     straight,
@@ -71,13 +72,25 @@ def test_forces_of_one_robot_of_a_batch_are_refused(robots):
     rod(Pull((0, None)))
 
 
+class Carpet(contact.Obstacle):
+    """A floor that pushes the first robot of a batch alone."""
+
+    def forward(self, state, control):
+        """Return the force (B, n)."""
+        return torch.cat([super().forward(state, control)[:1], torch.zeros_like(state.q[1:])])
+
+
+def test_obstacles_of_one_robot_of_a_batch_are_refused_by_name():
+    """Say which of the obstacles acts on the first robot alone."""
+    plane = contact.HalfSpace((0, 0, 1), (0, 0, 1))  # all nodes are below it
+    with pytest.raises(InputError, match="obstacle 'red' .Carpet, HalfSpace.: a robot alone gives other numbers"):
+        rod(Carpet(plane, contact.Penalty(10.0, 1e-3), name="red"))
+
+
 def test_energies_of_one_robot_of_a_batch_are_refused():
     """Refuse an energy that only the first robot has."""
-    builder = RobotBuilder()
-    builder.add_rod(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0))
-    builder.add_energy("bend_twist", Bent())
     with pytest.raises(InputError, match="Bent .bend_twist.: a robot alone gives other numbers"):
-        builder.finalize()
+        rod(energy=Bent())
 
 
 def test_changes_of_the_state_in_place_are_refused():

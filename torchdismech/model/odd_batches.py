@@ -15,7 +15,7 @@ from torchdismech.forces import Force
 from torchdismech.model.differences import rounding, same
 from torchdismech.model.other_weights import other_weights, with_other_weights
 from torchdismech.model.per_robot import hint_of_robots
-from torchdismech.model.user_code import another_dtype, holds_users_code, not_deterministic, term_label
+from torchdismech.model.user_code import another_dtype, force_label, holds_users_code, not_deterministic, term_label
 from torchdismech.origin import class_name
 from torchdismech.robot.state import Control, State, tensor_fields
 from torchdismech.values import with_rows
@@ -30,7 +30,7 @@ def refuse_odd_force(force: Force, robots: int | None, state: State, control: Co
         with with_rows(force, state.batch if robots else None, rows):
             return force(state.rows(rows), control.rows(rows))
 
-    _refuse_odd_batches(_Trial(force, class_name(force), value, state, state.q.shape[1], "(B, n)"))
+    _refuse_odd_batches(_Trial(force, force_label(force), value, state, state.q.shape[1], "(B, n)"))
 
 
 def refuse_odd_term(term: ElasticTerm, robots: int | None, state: State, control: Control) -> None:

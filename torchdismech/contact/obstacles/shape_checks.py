@@ -15,7 +15,7 @@ from torch import Tensor
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
 from torchdismech.origin import class_name, is_of_user
-from torchdismech.values import batch_sizes, every_module
+from torchdismech.values import batch_sizes, every_module, with_rows
 
 __all__ = ["refuse_wrong_shape"]
 
@@ -33,8 +33,9 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     """Refuse a user's shape whose normal, curvature or sizes are wrong.
 
     The normal has to be a unit vector and the gradient of the distance, the curvature the derivative of the normal, and
-    depth, width and sharpest radius tensors. The shape is tried at points of its surface, and at a distance from it,
-    that are found from starting points around the robot. Points at kinks are left out.
+    depth, width and sharpest radius tensors; each point has to be for itself. The shape is tried at points of its
+    surface, and at a distance from it, that are found from starting points around the robot. Points at kinks are left
+    out.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ def refuse_wrong_shape(shape: Shape, obstacle: str, nodes: Tensor, radius: float
     def at(x: Tensor) -> ShapeValues:
         return _evaluated(shape, x, name)
 
+    _refuse_mixing(shape, points, size, name)
     on_surface = _on_surface(at, points, STEP * size)
     for x, off in ((on_surface, 0.0), (on_surface, radius)):
         x = x + off * _gradient(at, x, STEP * size)[0]
@@ -93,6 +95,21 @@ def _evaluated(shape: Shape, x: Tensor, name: str) -> ShapeValues:
             f"points {tuple(x.shape)}, got {shapes}"
         )
     return values
+
+
+def _refuse_mixing(shape: Shape, points: Tensor, size: float, name: str) -> None:
+    """Refuse a shape whose distances to a robot's points (B, N, 3) depend on other points, or on other robots."""
+    robots = max(len(points), 2)
+    apart = size * torch.arange(robots, dtype=points.dtype, device="cpu")[:, None, None]
+    x = points[:1] + apart
+    among = _evaluated(shape, x, name)[0][:1, ::2]
+    with with_rows(shape, robots, slice(0, 1)):
+        alone = _evaluated(shape, x[:1, ::2], name)[0]
+    if bool((~_close(alone, among, x[:1, ::2].abs().amax(-1)) & among.isfinite()).any()):
+        raise InputError(
+            f"{name}: its distance to a point depends on the other points, or robots, that it is evaluated with; "
+            "expected functions of each point alone"
+        )
 
 
 def _around(nodes: Tensor, size: float) -> Tensor:
