@@ -250,7 +250,7 @@ def follow(
 ) -> None:
     """Follow the equilibria of a scene's robots under growing loads, past the largest that they bear."""
     from torchdismech.errors import FailureWarning
-    from torchdismech.io.following import POINTS, failed_paths, paths_table, refuse_node, scene_paths, write_points
+    from torchdismech.io.following import POINTS, paths_table, refuse_node, scene_paths, write_points
     from torchdismech.io.scene import load_scene
 
     loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
@@ -258,12 +258,12 @@ def follow(
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FailureWarning)  # `failed_paths` below reports each failed robot
+        warnings.simplefilter("ignore", FailureWarning)  # the last lines below report each failed robot
         found = scene_paths(loaded, setup, last, steps, length, time)
     print(paths_table(found))
     if out is not None:
         write_points(found, node, out)
         say_written(out)
-    if failed := failed_paths(found):
-        print(failed, file=sys.stderr)
+    if failures := found.failures():
+        print(*failures, sep="\n", file=sys.stderr)
         raise typer.Exit(FAILED)

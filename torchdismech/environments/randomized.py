@@ -86,23 +86,11 @@ def _model_of(scene: Scene, draws: Draws) -> Model:
 
     def sampled(name: str, distribution: Distribution) -> Iterator[np.ndarray]:
         draws_of_name = Draws(draws.seed, draws.episode).named(name)  # in float64, as numbers of scenes are
+        draw = getattr(draws_of_name, distribution.kind)  # its methods are called as the keys: `uniform`, ...
         while True:
-            yield _drawn_from(distribution, draws_of_name).cpu().numpy()
+            yield draw(*getattr(distribution, distribution.kind)).cpu().numpy()
 
     return build_model(scene.redrawn(sampled), compile=False)
-
-
-def _drawn_from(distribution: Distribution, draws: Draws) -> Tensor:
-    """Return numbers (B,) drawn from a distribution."""
-    if distribution.uniform is not None:
-        low, high = distribution.uniform
-        return draws.uniform(low, high)
-    if distribution.loguniform is not None:
-        low, high = distribution.loguniform
-        return draws.loguniform(low, high)
-    assert distribution.normal is not None
-    mean, deviation = distribution.normal
-    return draws.normal(mean, deviation)
 
 
 def _compared(first: Model, second: Model) -> Iterator[tuple[Place, bool]]:

@@ -17,7 +17,7 @@ from torchdismech.io.scene.turning import refuse_half_turns
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 
-__all__ = ["POINTS", "failed_paths", "paths_table", "refuse_node", "scene_paths", "write_points"]
+__all__ = ["POINTS", "paths_table", "refuse_node", "scene_paths", "write_points"]
 
 HEADER = ["robot", "points", "last load factor", "turns at", "no minimum from", "ends"]
 POINTS = ["robot", "point", "load factor", "slope", "length", "minimum", "node", "x [m]", "y [m]", "z [m]"]
@@ -53,11 +53,6 @@ def paths_table(path: EquilibriumPath) -> str:
     """Return a text table of the first robots' paths: where each turns, ceases to be stable and ends."""
     rows = [HEADER, *(_printed_row(path, robot) for robot in range(min(SHOWN, len(path.points))))]
     return printed_table(rows, len(path.points), SHOWN)
-
-
-def failed_paths(path: EquilibriumPath) -> str:
-    """Return a line for each path that could not go on, with the reason; empty if there is none."""
-    return "\n".join(path.failures())
 
 
 def refuse_node(model: Model, node: int | None, out: Path | None) -> None:
