@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.actuation.routed import Route, RoutedForce, by_route, per_route
 from torchdismech.actuation.tension import Segments
 from torchdismech.errors import InputError
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Chambers"]
 
@@ -45,7 +45,7 @@ class Chambers(RoutedForce):
             constant = per_route(value, f"Chambers.{name}", len(self.routes))
             if name == "area" and bool((constant <= 0).any()):
                 raise InputError(f"Chambers.area: expected more than 0, got {constant.min().item():g}")
-            setattr(self, name, nn.Parameter(constant, requires_grad=False))
+            setattr(self, name, untrained(constant))
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
         """Return the tensions - p A (M, B) of the segments [N]."""

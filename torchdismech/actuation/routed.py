@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.actuation import formulas
 from torchdismech.actuation.points import PointsAt, RoutePoints
@@ -18,6 +18,7 @@ from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import blocks_of, refuse_other_count
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
+from torchdismech.values import untrained
 
 __all__ = ["Coupling", "Route", "RoutedForce", "by_route", "per_route"]
 
@@ -81,7 +82,7 @@ class RoutedForce(Force):
             counts.append(len(of_route))
         robots = max(len(part) for part in offsets)
         offset = torch.cat([part.expand(robots, -1, -1) for part in offsets], dim=1)
-        self.offset = nn.Parameter(offset.to(body.nodes), requires_grad=False)
+        self.offset = untrained(offset.to(body.nodes))
         self.paths = Paths(counts, body.nodes)
         self.route_points = RoutePoints(body, points, self.paths, frames.axes)
         rest = self.rest_segments()

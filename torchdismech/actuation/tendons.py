@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.actuation import formulas
 from torchdismech.actuation.routed import Coupling, Route, RoutedForce, by_route, per_route
@@ -14,7 +14,7 @@ from torchdismech.errors import InputError
 from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["SLIP_VELOCITY", "Tendons"]
 
@@ -86,8 +86,7 @@ class Tendons(RoutedForce, RubbingForce):
             number = None if value is None else per_route(value, f"Tendons.{name}", len(self.routes))
             if number is not None and name in self.not_negative:
                 _refuse_small(name, number)
-            parameter = None if number is None else nn.Parameter(number, requires_grad=False)
-            self.register_parameter(name, parameter)
+            self.register_parameter(name, None if number is None else untrained(number))
         self.register_buffer("traction", None, persistent=False)
         self.per_robot = ("offset", "traction", *(name for name, value in constants.items() if value is not None))
         self.conservative = friction is None

@@ -35,7 +35,7 @@ from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel, values_of, vector_of
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import BatchState, Control
-from torchdismech.values import Place
+from torchdismech.values import Place, untrained
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
 
@@ -169,7 +169,7 @@ class PneumaticArm(ReducedModel):
     def _register(self, name: str, value: Tensor) -> None:
         if not isinstance(value, nn.Parameter):
             refuse_trained(value, f"PneumaticArm.{name}", "give an nn.Parameter, which an arm keeps")
-            value = nn.Parameter(value.clone(), requires_grad=False)
+            value = untrained(value.clone())
         self.register_parameter(name, value)
 
     # ---- sizes and constants ---------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from torchdismech.errors import InputError, refuse_other_kind
 from torchdismech.fused import Fused, is_own
 from torchdismech.geometry.vec3 import Mat3, Vec3
 
-__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "constants_of", "law_of"]
+__all__ = ["ConstraintLaw", "ContactLaw", "LawConstants", "LawFormulas", "Ruled", "constants_of", "law_of"]
 
 
 @dataclass(frozen=True)
@@ -428,3 +428,25 @@ def constants_of(law: ContactLaw | ConstraintLaw) -> list[Tensor]:
     parts = [law.response] if law.friction is None else [law.response, law.friction]
     named = (getattr(part, name) for part in parts for name in part.per_robot)
     return [constant for constant in named if constant is not None]
+
+
+class Ruled:
+    """What obstacles and contacts between parts have in common: a law, whose contacts are forces or constraints."""
+
+    law: ContactLaw | ConstraintLaw
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
+        return isinstance(self.law, ConstraintLaw)
+
+    @property
+    def rubs(self) -> bool:
+        """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
+        return not self.constrained and self.law.friction is not None
+
+    @property
+    def force_law(self) -> ContactLaw:
+        """The law, of a contact that is a force and no constraint."""
+        assert isinstance(self.law, ContactLaw)
+        return self.law

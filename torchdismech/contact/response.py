@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = [
     "Barrier",
@@ -49,7 +49,7 @@ class Response(nn.Module):
         tensor = scalar(value, f"{type(self).__name__}.{name}")
         if not bool((tensor > 0).all()):
             raise InputError(f"{type(self).__name__}.{name}: expected a number above 0, got {value}")
-        setattr(self, name, nn.Parameter(tensor, requires_grad=False))
+        setattr(self, name, untrained(tensor))
 
 
 class Complementarity(Response):
@@ -316,10 +316,9 @@ class Friction(nn.Module):
             raise InputError(f"Friction.slip_velocity: expected a number above 0, got {slip_velocity}")
         at_rest, end = _fall(mu, static, release)
         ahead, back = _along_rods(mu, forward_coefficient, backward_coefficient)
-        self.coefficient = nn.Parameter(mu, requires_grad=False)
+        self.coefficient = untrained(mu)
         self.slip_velocity, self.static, self.release, self.forward_coefficient, self.backward_coefficient = (
-            None if value is None else nn.Parameter(value.clone(), requires_grad=False)
-            for value in (slip, at_rest, end, ahead, back)
+            None if value is None else untrained(value.clone()) for value in (slip, at_rest, end, ahead, back)
         )
         if self.directional:
             self.positive = ("coefficient", "slip_velocity")  # laws divide the coefficients along rods by `coefficient`

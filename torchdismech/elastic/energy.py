@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn, slopes_by
 from torchdismech.errors import InputError, refuse_trained, shown
-from torchdismech.values import numbers, refuse_no_robots
+from torchdismech.values import numbers, refuse_no_robots, untrained
 
 __all__ = [
     "OWN",
@@ -221,7 +221,7 @@ def add_constant(law: nn.Module, name: str, value: Any) -> Tensor:
     refuse_no_robots(tensor, f"{kind}.{name}")
     if tensor.dim() > 2:
         raise InputError(f"{kind}.{name}: expected a number, or shape (S,) or (B, S), got {tuple(tensor.shape)}")
-    law.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+    law.register_parameter(name, untrained(tensor))
     return tensor
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.forces.base import Force, scalar
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["MassDamping", "Viscous"]
 
@@ -65,8 +65,7 @@ class Viscous(_Diagonal):
 
     def __init__(self, viscosity: Given, explicit: bool = False):
         super().__init__(explicit)
-        checked = scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True)
-        self.viscosity = nn.Parameter(checked, requires_grad=False)
+        self.viscosity = untrained(scalar(viscosity, f"{type(self).__name__}.viscosity", from_zero=True))
 
     def _coefficient(self) -> Tensor:
         return (self.viscosity * self.body.node_length).repeat_interleave(3, dim=-1)
@@ -94,8 +93,7 @@ class MassDamping(_Diagonal):
 
     def __init__(self, rate: Given, explicit: bool = False):
         super().__init__(explicit)
-        checked = scalar(rate, f"{type(self).__name__}.rate", from_zero=True)
-        self.rate = nn.Parameter(checked, requires_grad=False)
+        self.rate = untrained(scalar(rate, f"{type(self).__name__}.rate", from_zero=True))
 
     def _coefficient(self) -> Tensor:
         return self.rate * self.body.mass[..., : self.body.first_held]

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import (
@@ -23,7 +23,7 @@ from torchdismech.forces.base import (
 from torchdismech.geometry.checks import Elements, Indices, checked_indices
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Buoyancy", "Gravity", "LineLoad", "PointForce"]
 
@@ -36,7 +36,7 @@ class Gravity(Force):
 
     def __init__(self, acceleration: Given):
         super().__init__()
-        self.acceleration = nn.Parameter(vector(acceleration, "Gravity.acceleration"), requires_grad=False)
+        self.acceleration = untrained(vector(acceleration, "Gravity.acceleration"))
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return m g on the nodes."""
@@ -64,9 +64,8 @@ class Buoyancy(Force):
 
     def __init__(self, acceleration: Given, fluid_density: Given):
         super().__init__()
-        self.acceleration = nn.Parameter(vector(acceleration, "Buoyancy.acceleration"), requires_grad=False)
-        density = scalar(fluid_density, "Buoyancy.fluid_density", from_zero=True)
-        self.fluid_density = nn.Parameter(density, requires_grad=False)
+        self.acceleration = untrained(vector(acceleration, "Buoyancy.acceleration"))
+        self.fluid_density = untrained(scalar(fluid_density, "Buoyancy.fluid_density", from_zero=True))
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return -rho_f V g on the nodes."""
@@ -102,7 +101,7 @@ class PointForce(Timed, Force):
         self._of_robots = False
         if checked.dim() != 3 or checked.shape[1] == 1 or checked.shape[2] != 3:
             checked, self._of_robots = vector_on_each(checked, "PointForce.force")
-        self.force = nn.Parameter(checked, requires_grad=False)
+        self.force = untrained(checked)
         self.act_between(start, stop)
 
     def bind(self, body: Body) -> None:
@@ -160,7 +159,7 @@ class LineLoad(Timed, Force):
         if (edges is None) == (sides is None):
             raise InputError("LineLoad: give either edges or sides")
         checked, self._of_robots = vector_on_each(load, "LineLoad.load", "; the load comes first, then its edges")
-        self.load = nn.Parameter(checked, requires_grad=False)
+        self.load = untrained(checked)
         self.edges, self.sides = edges, sides
         self.act_between(start, stop)
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import Timed, refuse_no_rods, refuse_unclear, vector_on_each
@@ -20,7 +20,7 @@ from torchdismech.geometry.rods import EdgeFrame
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["PointMoment"]
 
@@ -71,7 +71,7 @@ class PointMoment(Timed, ElementForce):
         checked, self._of_robots = vector_on_each(
             moment, "PointMoment.moment", "; the moment comes first, then its nodes"
         )
-        self.moment = nn.Parameter(checked, requires_grad=False)
+        self.moment = untrained(checked)
         self.nodes, self.edges = nodes, edges
         self.frame = frame
         self.act_between(start, stop)

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import refuse_no_rods
@@ -24,7 +24,7 @@ from torchdismech.forces.elements import (
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["QuadraticResistive", "Resistive"]
 
@@ -60,8 +60,7 @@ class Resistive(ElementForce):
     def __init__(self, tangential: Given, normal: Given, explicit: bool = False):
         super().__init__(explicit)
         for name, value in (("tangential", tangential), ("normal", normal)):
-            checked = coefficient(value, f"{type(self).__name__}.{name}")
-            setattr(self, name, nn.Parameter(checked, requires_grad=False))
+            setattr(self, name, untrained(coefficient(value, f"{type(self).__name__}.{name}")))
 
     def bind(self, body: Body) -> None:
         """Store for each node of each rod the nodes before and after it; refuse coefficients for another number."""
@@ -182,8 +181,7 @@ class QuadraticResistive(ElementForce):
             raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
         self.length = length
         for name, value in (("tangential", tangential), ("normal", normal), ("density", density)):
-            checked = coefficient(value, f"{type(self).__name__}.{name}")
-            setattr(self, name, nn.Parameter(checked, requires_grad=False))
+            setattr(self, name, untrained(coefficient(value, f"{type(self).__name__}.{name}")))
 
     def bind(self, body: Body) -> None:
         """Store the dofs of the edges' nodes; refuse rectangles of unknown width, and coefficients that do not fit."""

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import Force, Timed, scalar
@@ -16,7 +16,7 @@ from torchdismech.geometry.checks import Indices, distinct_indices
 from torchdismech.geometry.vec3 import Mat3, Vec3, side_by_side
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["AFTER", "NEXT", "Drag", "Pressure", "SurfaceForce", "area_vector"]
 
@@ -83,8 +83,7 @@ class Drag(_OnTriangles):
     def __init__(self, density: Given, coefficient: Given, explicit: bool = False):
         super().__init__(explicit=explicit)
         for name, value in (("density", density), ("coefficient", coefficient)):
-            checked = scalar(value, f"{type(self).__name__}.{name}", from_zero=True)
-            setattr(self, name, nn.Parameter(checked, requires_grad=False))
+            setattr(self, name, untrained(scalar(value, f"{type(self).__name__}.{name}", from_zero=True)))
 
     def blocks(self) -> list[Block]:
         """Return the blocks of each triangle's nine dofs, by position, then of each corner's three, by velocity."""
@@ -164,7 +163,7 @@ class Pressure(Timed, _OnTriangles):
     ):
         super().__init__(triangles)
         self.act_between(start, stop)
-        self.pressure = nn.Parameter(scalar(pressure, "Pressure.pressure"), requires_grad=False)
+        self.pressure = untrained(scalar(pressure, "Pressure.pressure"))
 
     def bind(self, body: Body) -> None:
         """Store the triangles and their dofs; warn of closed surfaces that are wound inside out."""

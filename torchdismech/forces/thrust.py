@@ -18,7 +18,7 @@ from torchdismech.geometry.surface import find_surface
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Thrust"]
 
@@ -74,9 +74,9 @@ class Thrust(SurfaceForce):
         self.smoothing = real_number(smoothing, "Thrust.smoothing", expected)
         if not (math.isfinite(self.smoothing) and self.smoothing > 0):
             raise InputError(f"Thrust.smoothing: expected {expected}, got {smoothing}")
-        self.coefficient = nn.Parameter(scalar(coefficient, "Thrust.coefficient"), requires_grad=False)
-        self.axis = None if _is_body(axis) else nn.Parameter(_direction(axis), requires_grad=False)
-        self.refill = nn.Parameter(scalar(refill, "Thrust.refill"), requires_grad=False)
+        self.coefficient = untrained(scalar(coefficient, "Thrust.coefficient"))
+        self.axis = None if _is_body(axis) else untrained(_direction(axis))
+        self.refill = untrained(scalar(refill, "Thrust.refill"))
         if bool(((self.refill < 0) | (self.refill > 1)).any()):
             raise InputError(f"Thrust.refill: expected a share from 0 to 1, got {refill}")
 

@@ -76,7 +76,22 @@ def run_scene(
             writer = TrajectoryWriter(path, scene.randomized, file_attributes, trajectory, mark)
             frames = _GatheringWriter(writer, processes, position.step, setup.steps)
             try:
-                trajectory = _rolled_out(setup, position, count, every, frames, progress and processes.writes, throw)
+                trajectory = rollout(
+                    setup.model,
+                    position.state,
+                    setup.integrator,
+                    count,
+                    schedule=setup.schedule,
+                    every=every,
+                    writer=frames,
+                    progress=progress and processes.writes,
+                    throw=throw,
+                    running=position.running,
+                    controller=setup.controller,
+                    memory=position.memory,
+                    strains=setup.strains,
+                    reactions=setup.reactions,
+                )
             except SimulationError as error:
                 raise _with_batch_numbers(error, rows, scene.batch) from None
             position = position.after(count, frames.last)
@@ -123,28 +138,6 @@ def _refuse_first_step(setup: Setup, position: _RunPosition) -> None:
     memory = begun(controller, model, state, integrator, setup.steps - position.step, position.memory)
     control, _ = answered(controller, state, memory, integrator.sample(setup.schedule, state, model), model)
     integrator.check(model, state, control)
-
-
-def _rolled_out(
-    setup: Setup, position: _RunPosition, steps: int, every: int, frames: _GatheringWriter, progress: bool, throw: bool
-) -> Trajectory:
-    """Take `steps` steps from `position`, with a frame every `every` of them; return what `frames` has then written."""
-    return rollout(
-        setup.model,
-        position.state,
-        setup.integrator,
-        steps,
-        schedule=setup.schedule,
-        every=every,
-        writer=frames,
-        progress=progress,
-        throw=throw,
-        running=position.running,
-        controller=setup.controller,
-        memory=position.memory,
-        strains=setup.strains,
-        reactions=setup.reactions,
-    )
 
 
 def _with_batch_numbers(error: SimulationError, rows: slice, batch: int) -> SimulationError:

@@ -9,7 +9,7 @@ from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import number, vector
 from torchdismech.magnetics.field import Field, FieldDerivatives
 from torchdismech.magnetics.uniform import Constant, Timed
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Gradient", "Learned", "field_of"]
 
@@ -38,9 +38,9 @@ class Gradient(Field):
         if matrix.shape[-2:] != (3, 3) or matrix.dim() > 3:
             raise InputError(f"Gradient.gradient: expected shape (3, 3) or (B, 3, 3), got {tuple(matrix.shape)}")
         _warn_of_sources(matrix.detach().reshape(-1, 3, 3))
-        self.value = nn.Parameter(vector(value, "Gradient.value"), requires_grad=False)
-        self.gradient = nn.Parameter(matrix.reshape(-1, 3, 3), requires_grad=False)
-        self.center = nn.Parameter(vector(center, "Gradient.center"), requires_grad=False)
+        self.value = untrained(vector(value, "Gradient.value"))
+        self.gradient = untrained(matrix.reshape(-1, 3, 3))
+        self.center = untrained(vector(center, "Gradient.center"))
 
     def forward(self, position: Tensor, time: Tensor) -> Tensor:
         """Return the field (B, E, 3)."""

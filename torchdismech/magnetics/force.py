@@ -27,7 +27,7 @@ from torchdismech.magnetics.stencil import MagneticStencil
 from torchdismech.magnetics.uniform import Timed
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
-from torchdismech.values import Given, Values, places_by_batch_size
+from torchdismech.values import Given, Values, places_by_batch_size, untrained
 
 __all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
 
@@ -69,7 +69,7 @@ class Magnetised(Force):
             raise InputError(f"{type(self).__name__}.magnetisation: expected shape {shapes}, got {tuple(tensor.shape)}")
         # always (B or 1, E or 1, 3): with two dimensions, the first could count elements or robots
         by_robot = tensor.reshape((1,) * (3 - tensor.dim()) + tuple(tensor.shape))
-        self.magnetisation = nn.Parameter(by_robot, requires_grad=False)
+        self.magnetisation = untrained(by_robot)
         self.field, self.now = field_of(field), _Now()
 
     def _bind(self, body: Body, nodes: np.ndarray, frames: Tensor, stencil: Stencil, what: str) -> None:

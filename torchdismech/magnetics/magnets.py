@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import warn
 from torchdismech.forces.base import vector
 from torchdismech.forces.over_time import between, of_times, rising
 from torchdismech.magnetics.field import Field, FieldDerivatives
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Dipole", "MovingDipole"]
 
@@ -96,8 +96,8 @@ class Dipole(_Magnet):
 
     def __init__(self, moment: Given, center: Given):
         super().__init__()
-        self.moment = nn.Parameter(vector(moment, "Dipole.moment"), requires_grad=False)
-        self.center = nn.Parameter(vector(center, "Dipole.center"), requires_grad=False)
+        self.moment = untrained(vector(moment, "Dipole.moment"))
+        self.center = untrained(vector(center, "Dipole.center"))
 
     @property
     def places(self) -> Tensor:
@@ -132,8 +132,7 @@ class MovingDipole(_Magnet):
         super().__init__()
         self.register_buffer("times", rising(times, "MovingDipole.times"))
         for name, rows in (("moments", moments), ("centers", centers)):
-            vectors = of_times(rows, len(self.times), f"MovingDipole.{name}")
-            setattr(self, name, nn.Parameter(vectors, requires_grad=False))
+            setattr(self, name, untrained(of_times(rows, len(self.times), f"MovingDipole.{name}")))
 
     @property
     def places(self) -> Tensor:

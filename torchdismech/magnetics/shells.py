@@ -28,6 +28,7 @@ from torch import Tensor
 from torchdismech.elastic.stencil import Derivatives, Stencil, edge_variables
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.magnetics.field import Field
+from torchdismech.magnetics.stencil import by_components
 
 __all__ = ["MagneticShellStencil", "plane_coordinates"]
 
@@ -70,7 +71,7 @@ class MagneticShellStencil(Stencil):
         triangle = _Triangle(local, plane, magnetisation)
         if self.field.uniform:
             return (triangle.density(Vec3(*field_or_time)),)
-        return (triangle.density(_by_components(self.field(_middle(local), field_or_time))),)
+        return (triangle.density(by_components(self.field(_middle(local), field_or_time))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w, its gradient, and the function of its weighted second derivatives."""
@@ -209,9 +210,9 @@ def _in_space(triangle: _Triangle, field: Field, middle: Tensor, time: Tensor) -
     magnetisation = triangle.magnetisation()
     moment = magnetisation.stacked().transpose(0, 1)
     field_there, gradient, _ = field.derivatives(middle, time)
-    value = _by_components(field_there)
+    value = by_components(field_there)
     # derivatives of the field by x, y, z of the sum
-    columns = [_by_components(gradient[..., k]).times(1 / 3) for k in AXES]
+    columns = [by_components(gradient[..., k]).times(1 / 3) for k in AXES]
     first, second = triangle.slopes(value)
     by_sum = [-magnetisation.dot(column) for column in columns]
 
@@ -254,11 +255,6 @@ def plane_coordinates(nodes: Tensor, triangles: np.ndarray) -> tuple[Tensor, Ten
 def _middle(local: list[Tensor]) -> Tensor:
     """Return the middles (B, F, 3) of the triangles."""
     return torch.stack(local[6:9], dim=-1).transpose(0, 1) / 3
-
-
-def _by_components(vectors: Tensor) -> Vec3:
-    """Return vectors (B, F, 3) by components (F, B)."""
-    return Vec3.of(vectors.transpose(0, 1))
 
 
 def _matrix(pairs: list[Pair], straight: Tensor, twisted: Vec3 | None) -> list[list[Tensor]]:

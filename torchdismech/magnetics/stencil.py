@@ -20,7 +20,7 @@ from torchdismech.geometry.rods import EdgeFrame
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.magnetics.field import Field
 
-__all__ = ["MagneticStencil"]
+__all__ = ["MagneticStencil", "by_components"]
 
 
 class MagneticStencil(Stencil):
@@ -60,7 +60,7 @@ class MagneticStencil(Stencil):
         carried = _carried_magnetisation(local, tangent, director, magnetisation)
         if self.field.uniform:
             return (-carried.value().dot(Vec3(*field_or_time)),)
-        return (-carried.value().dot(_by_components(self.field(_middle(local), field_or_time))),)
+        return (-carried.value().dot(by_components(self.field(_middle(local), field_or_time))),)
 
     def derivatives(self, local: list[Tensor], *constants: Tensor) -> Derivatives:
         """Return w, its gradient, and the function of its weighted second derivatives."""
@@ -96,9 +96,9 @@ def _in_space(carried: CarriedVector, field: Field, middle: Tensor, time: Tensor
     magnetisation = carried.value()
     moment = magnetisation.stacked().transpose(0, 1)
     field_there, gradient, _ = field.derivatives(middle, time)
-    value = _by_components(field_there)
+    value = by_components(field_there)
     by_e, by_theta = carried.slopes(-value)
-    columns = [_by_components(gradient[..., k]) for k in range(3)]  # derivatives of the field by x, y and z
+    columns = [by_components(gradient[..., k]) for k in range(3)]  # derivatives of the field by x, y and z
     by_sum = [-0.5 * magnetisation.dot(column) for column in columns]
 
     def second(weight: Tensor) -> list[Tensor]:
@@ -131,6 +131,6 @@ def _middle(local: list[Tensor]) -> Tensor:
     return 0.5 * torch.stack(local[3:6], dim=-1).transpose(0, 1)
 
 
-def _by_components(vectors: Tensor) -> Vec3:
-    """Return vectors (B, E, 3) by components (E, B)."""
+def by_components(vectors: Tensor) -> Vec3:
+    """Return vectors (B, E, 3) of E elements by components (E, B)."""
     return Vec3.of(vectors.transpose(0, 1))

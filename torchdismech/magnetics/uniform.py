@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.errors import InputError
 from torchdismech.forces.base import number, scalar, vector
 from torchdismech.forces.over_time import between, of_times, rising
 from torchdismech.magnetics.field import Field
-from torchdismech.values import Given, tensor_of
+from torchdismech.values import Given, tensor_of, untrained
 
 __all__ = ["Constant", "Rotating", "Table", "Timed"]
 
@@ -34,7 +34,7 @@ class Constant(Uniform):
 
     def __init__(self, value: Given):
         super().__init__()
-        self.value = nn.Parameter(vector(value, "field"), requires_grad=False)
+        self.value = untrained(vector(value, "field"))
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""
@@ -71,7 +71,7 @@ class Rotating(Uniform):
     ):
         super().__init__()
         for name, value in (("amplitude", amplitude), ("frequency", frequency), ("phase", phase)):
-            setattr(self, name, nn.Parameter(scalar(value, f"Rotating.{name}"), requires_grad=False))
+            setattr(self, name, untrained(scalar(value, f"Rotating.{name}")))
         for name, direction in (("first", first), ("second", second)):
             axis = number(direction, f"Rotating.{name}")
             if axis.shape != (3,) or not bool(axis.any()):
@@ -101,10 +101,8 @@ class Table(Uniform):
 
     def __init__(self, times: Given, values: Given):
         super().__init__()
-        times = rising(times, "Table.times")
-        values = of_times(values, len(times), "Table.values")
-        self.register_buffer("times", times)
-        self.rows = nn.Parameter(values, requires_grad=False)
+        self.register_buffer("times", rising(times, "Table.times"))
+        self.rows = untrained(of_times(values, len(self.times), "Table.values"))
 
     def at(self, time: Tensor) -> Tensor:
         """Return the field (B, 3)."""

@@ -8,7 +8,7 @@ from torchdismech.values.bounds import (
     refuse_unfitting,
 )
 from torchdismech.values.exchange import originals_in_place, others_stand_in
-from torchdismech.values.given import Given, numbers, tensor_of
+from torchdismech.values.given import Given, numbers, tensor_of, untrained
 from torchdismech.values.in_place import Values, evaluated, leading, per_robot, requiring_gradients, with_rows
 from torchdismech.values.places import (
     Place,
@@ -45,6 +45,7 @@ __all__ = [
     "tensor_at",
     "tensor_of",
     "tensors_of",
+    "untrained",
     "where_rows",
     "with_rows",
 ]

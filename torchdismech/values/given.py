@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchdismech.errors import InputError, requires_gradients, shown
 
-__all__ = ["NUMBER", "Given", "numbers", "tensor_of"]
+__all__ = ["NUMBER", "Given", "numbers", "tensor_of", "untrained"]
 
 Row = float | Tensor | np.ndarray | Sequence[float | Sequence[float]]
 
@@ -32,6 +32,11 @@ def tensor_of(value: Any, dtype: torch.dtype | None = None) -> Tensor:
     if requires_gradients(value):
         return torch.stack([tensor_of(part, dtype).cpu() for part in value])
     return torch.as_tensor(value, dtype=dtype, device="cpu")
+
+
+def untrained(constant: Tensor) -> nn.Parameter:
+    """Return a constant as a parameter, which requires gradients only once somebody trains it."""
+    return nn.Parameter(constant, requires_grad=False)
 
 
 def numbers(value: Any, where: str) -> Tensor:

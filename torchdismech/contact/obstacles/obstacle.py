@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.copies import own_copy, take_trained
-from torchdismech.contact.law import ConstraintLaw, ContactLaw, law_of
+from torchdismech.contact.law import Ruled, law_of
 from torchdismech.contact.obstacles.path import Path
 from torchdismech.contact.obstacles.rod_tangents import RodTangents
 from torchdismech.contact.obstacles.rolling import Rolling
@@ -36,7 +36,7 @@ LEAST_GAIN = 1e-4  # of a gap, by a motion of 1: nodes whose clamps let them mov
 FAR_GAP = 1e6  # m: the gap of points that pass through an obstacle; finite, so that gradients are finite, too
 
 
-class Obstacle(RubbingForce):
+class Obstacle(Ruled, RubbingForce):
     """A rigid body that a robot may touch.
 
     The robot touches it with points: its nodes and, with a `spacing`, points on edges and in triangles. Each point is a
@@ -121,11 +121,6 @@ class Obstacle(RubbingForce):
         """
         own = type(self).derivatives is not Obstacle.derivatives
         return "its derivatives()" if own else f"the derivatives() of its law, {type(self.law.response).__name__},"
-
-    @property
-    def constrained(self) -> bool:
-        """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
-        return isinstance(self.law, ConstraintLaw)
 
     @property
     def constant(self) -> bool:  # type: ignore[override]
@@ -290,15 +285,14 @@ class Obstacle(RubbingForce):
 
     def forward(self, state: State, control: Control) -> Tensor:
         """Return the contact force (B, n) [N]."""
-        if isinstance(self.law, ConstraintLaw):
+        if self.constrained:
             return torch.zeros_like(state.q)
         surface = self.surface(state)
         return self._of_points(self.force_of(surface), surface.lever)
 
     def force_of(self, surface: Surface) -> Tensor:
         """Return the forces (B, P, 3) on the points [N]; not for constraints."""
-        assert isinstance(self.law, ContactLaw)
-        return self.law.forces(surface.gap, surface.normal, surface.velocity, self._tangent(surface))
+        return self.force_law.forces(surface.gap, surface.normal, surface.velocity, self._tangent(surface))
 
     def _tangent(self, surface: Surface) -> Tensor | None:
         """Return the tangents (B, P, 3) of rods, zero where there is none; None where friction needs none."""
@@ -325,18 +319,18 @@ class Obstacle(RubbingForce):
 
     def derivatives(self, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, S, 3 k, 3 k) for each of `blocks`."""
-        return [] if isinstance(self.law, ConstraintLaw) else self._both(state, self.law)[1]
+        return [] if self.constrained else self._both(state)[1]
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the contact force (B, n) and its derivatives, from one evaluation of the distances."""
         is_unchanged = type(self).forward is Obstacle.forward and type(self).derivatives is Obstacle.derivatives
-        if isinstance(self.law, ConstraintLaw) or torch.is_grad_enabled() or not is_unchanged:
+        if self.constrained or torch.is_grad_enabled() or not is_unchanged:
             return super().with_derivatives(state, control)
-        return self._both(state, self.law)
+        return self._both(state)
 
-    def _both(self, state: State, law: ContactLaw) -> tuple[Tensor, Derivatives]:
+    def _both(self, state: State) -> tuple[Tensor, Derivatives]:
         of_angles: Derivatives = []
-        surface = self.surface(state)
+        law, surface = self.force_law, self.surface(state)
         gap, normal, curvature, velocity, _, lever = surface
         tangent = self._tangent(surface)
         force, by_x, by_velocity = law.forces_and_derivatives(gap, normal, curvature, velocity, self.traction, tangent)
@@ -353,35 +347,25 @@ class Obstacle(RubbingForce):
             return on_nodes
         return on_nodes + self.rolls.torques(lever, force, self.body.n_dofs)
 
-    @property
-    def rubs(self) -> bool:
-        """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
-        return isinstance(self.law, ContactLaw) and self.law.friction is not None
-
     def first_friction(self, state: State) -> Tensor:
         """Return tractions, normals and relative velocities (B, P, 9) at all points, also where they do not touch."""
-        law, surface = self._rubbing_law, self.surface(state)
+        law, surface = self.force_law, self.surface(state)
         slide = surface.normal, surface.velocity
         return torch.cat([law.tractions(*slide), *slide], dim=2)
 
     def expected_friction(self, state: State, before: Tensor) -> Tensor:
         """Return linearised tractions at the next iterate, then normals and relative velocities there, (B, P, 9)."""
         traction, normal_before, velocity_before = before.split(3, dim=2)
-        law, surface = self._rubbing_law, self.surface(state)
+        law, surface = self.force_law, self.surface(state)
         normal, velocity = surface.normal, surface.velocity
         tractions = law.expected_tractions(normal_before, velocity_before, velocity - velocity_before, traction)
         return torch.cat([tractions, normal, velocity], dim=2)
 
-    @property
-    def _rubbing_law(self) -> ContactLaw:
-        assert isinstance(self.law, ContactLaw)  # it rubs
-        return self.law
-
     def potential(self, state: State, control: Control) -> Tensor:
         """Return the potential (B,) of the normal forces [J]."""
-        if isinstance(self.law, ConstraintLaw):
+        if self.constrained:
             return torch.zeros_like(state.time)
-        return self.law.energy(self.gap(state.q, state.time), self.law.constants).sum(1)
+        return self.force_law.energy(self.gap(state.q, state.time), self.force_law.constants).sum(1)
 
 
 def _length_between_points(spacing: float, shape: Shape) -> float:

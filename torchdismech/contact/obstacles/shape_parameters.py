@@ -1,23 +1,18 @@
-"""Parameters of shapes: how they are made from what users give, and checks that refuse wrong ones."""
+"""Checks of the parameters of shapes, which refuse wrong ones."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchdismech.contact.obstacles.directions import identity
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
 from torchdismech.values import batch_sizes
 
-__all__ = ["parameter", "refuse_matrix", "refuse_mixed", "refuse_nonpositive", "refuse_zero"]
-
-
-def parameter(kind, value, what: str) -> nn.Parameter:
-    """Return a value as a parameter named `what`; `kind` (`scalar` or `vector`) checks and copies it."""
-    return nn.Parameter(kind(value, what), requires_grad=False)
+__all__ = ["refuse_matrix", "refuse_mixed", "refuse_nonpositive", "refuse_zero"]
 
 
 def refuse_nonpositive(parameter: Tensor, what: str, value) -> None:

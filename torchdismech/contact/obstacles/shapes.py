@@ -18,16 +18,10 @@ from torchdismech.contact.obstacles.directions import (
     unit,
 )
 from torchdismech.contact.obstacles.shape import Shape
-from torchdismech.contact.obstacles.shape_parameters import (
-    parameter,
-    refuse_matrix,
-    refuse_mixed,
-    refuse_nonpositive,
-    refuse_zero,
-)
+from torchdismech.contact.obstacles.shape_parameters import refuse_matrix, refuse_mixed, refuse_nonpositive, refuse_zero
 from torchdismech.forces.base import scalar, vector
 from torchdismech.geometry.quaternions import rotation_of_vector
-from torchdismech.values import Given
+from torchdismech.values import Given, untrained
 
 __all__ = ["Box", "Capsule", "Cylinder", "HalfSpace", "Sphere"]
 
@@ -51,8 +45,8 @@ class HalfSpace(Shape):
 
     def __init__(self, point: Given, normal: Given):
         super().__init__()
-        self.point = parameter(vector, point, "HalfSpace.point")
-        self.normal = parameter(vector, normal, "HalfSpace.normal")
+        self.point = untrained(vector(point, "HalfSpace.point"))
+        self.normal = untrained(vector(normal, "HalfSpace.normal"))
         refuse_zero(self.normal, "HalfSpace.normal: expected a vector of some length", normal)
         refuse_mixed(self)
 
@@ -87,8 +81,8 @@ class Sphere(Shape):
 
     def __init__(self, center: Given, radius: Given):
         super().__init__()
-        self.center = parameter(vector, center, "Sphere.center")
-        self.radius = parameter(scalar, radius, "Sphere.radius")
+        self.center = untrained(vector(center, "Sphere.center"))
+        self.radius = untrained(scalar(radius, "Sphere.radius"))
         refuse_nonpositive(self.radius, "Sphere.radius", radius)
         refuse_mixed(self)
 
@@ -121,9 +115,9 @@ class _AroundSegment(Shape):
     def __init__(self, start: Given, end: Given, radius: Given):
         super().__init__()
         name = type(self).__name__
-        self.start = parameter(vector, start, f"{name}.start")
-        self.end = parameter(vector, end, f"{name}.end")
-        self.radius = parameter(scalar, radius, f"{name}.radius")
+        self.start = untrained(vector(start, f"{name}.start"))
+        self.end = untrained(vector(end, f"{name}.end"))
+        self.radius = untrained(scalar(radius, f"{name}.radius"))
         refuse_nonpositive(self.radius, f"{name}.radius", radius)
         refuse_mixed(self)
         message = f"{name}.end: expected another point than {name}.start{self.otherwise}"
@@ -263,9 +257,9 @@ class Box(Shape):
 
     def __init__(self, center: Given, size: Given, rotation: Given = (0.0, 0.0, 0.0)):
         super().__init__()
-        self.center = parameter(vector, center, "Box.center")
-        self.size = parameter(vector, size, "Box.size")
-        self.rotation = parameter(vector, rotation, "Box.rotation")
+        self.center = untrained(vector(center, "Box.center"))
+        self.size = untrained(vector(size, "Box.size"))
+        self.rotation = untrained(vector(rotation, "Box.rotation"))
         refuse_nonpositive(self.size, "Box.size", size)
         refuse_matrix(self.rotation, "Box.rotation")
         refuse_mixed(self)

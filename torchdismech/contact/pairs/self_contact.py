@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.contact.copies import take_trained
-from torchdismech.contact.law import ConstraintLaw, ContactLaw, constants_of, law_of
+from torchdismech.contact.law import Ruled, constants_of, law_of
 from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import Neighbours, adjacent, paths_between
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
@@ -69,7 +69,7 @@ class Summary(NamedTuple):
     on_dofs: Tensor
 
 
-class SelfContact(OnBody):
+class SelfContact(Ruled, OnBody):
     """Contact between the parts of a robot.
 
     Every rod edge and every side of a triangle may touch every other, and every node every triangle, except those that
@@ -142,19 +142,8 @@ class SelfContact(OnBody):
         self.centre_line = centre_line
         if centre_line == "smooth" and self.constrained:
             raise InputError("SelfContact.centre_line: 'smooth' goes with Penalty or Barrier, not with Complementarity")
-        formulas = self.law.formulas if isinstance(self.law, ContactLaw) else None
-        self._loops = {} if formulas is None else {kernel: PairLoops.of(kernel, formulas) for kernel in KERNELS}
-
-    @property
-    def constrained(self) -> bool:
-        """Whether the contact is a constraint, whose loads the integrator solves for, and no force."""
-        return isinstance(self.law, ConstraintLaw)
-
-    @property
-    def _force_law(self) -> ContactLaw:
-        """The law, of a contact that is a force and no constraint."""
-        assert isinstance(self.law, ContactLaw)
-        return self.law
+        of_force = () if self.constrained else KERNELS
+        self._loops = {kernel: PairLoops.of(kernel, self.force_law.formulas) for kernel in of_force}
 
     def bind(self, body: Body, ruled: RuledPairs) -> None:
         """Learn the robot and the pairs that this contact rules, and find which of these are neighbours.
@@ -273,7 +262,7 @@ class SelfContact(OnBody):
         """Return the pairs of a table that touch at q and velocity (B, n); not for a constraint."""
         sums = self.sums(table, q, velocity)
         chosen = None if sums is None else sums.touching(q)
-        return touching(self._loops[table.kernel], table, q, velocity, self._force_law.constants, chosen)
+        return touching(self._loops[table.kernel], table, q, velocity, self.force_law.constants, chosen)
 
     @torch.no_grad()
     def robots_touched(self, table: PairTable, q: Tensor) -> Tensor:
@@ -288,24 +277,19 @@ class SelfContact(OnBody):
 
         Not for a constraint.
         """
-        return PairSums.of(self._loops[table.kernel], table, q, velocity, self._force_law.constants)
+        return PairSums.of(self._loops[table.kernel], table, q, velocity, self.force_law.constants)
 
     def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
         """Return the sums over a table's pairs, as `sums` does, for the present constants of the law.
 
         `kept` sums of a table before are bound to this table, if they fit.
         """
-        return PairSums.bound_to(self._loops[table.kernel], table, self._force_law.constants, kept)
+        return PairSums.bound_to(self._loops[table.kernel], table, self.force_law.constants, kept)
 
     @property
     def constants_of_robots(self) -> tuple[bool, ...]:
         """For each tensor of the law's constants, whether it now has one number per robot; not for a constraint."""
-        return tuple(number.numel() > 1 for number in self._force_law.constants.tensors())
-
-    @property
-    def rubs(self) -> bool:
-        """Whether it has smoothed friction: it is no constraint, and has a `Friction`."""
-        return not self.constrained and self.law.friction is not None
+        return tuple(number.numel() > 1 for number in self.force_law.constants.tensors())
 
     def friction(self, table: PairTable, q: Tensor, velocity: Tensor, before: Tensor | None = None) -> Tensor:
         """Return the friction (B, P, KNOWN) of a table's pairs at q and velocity (B, n); zeros in empty slots.
@@ -323,7 +307,7 @@ class SelfContact(OnBody):
             return sums.first_friction(q, velocity) if before is None else sums.expected_friction(q, velocity, before)
         friction = q.new_zeros(*table.shape, KNOWN)
         if len(table):
-            loops, law = self._loops[table.kernel], self._force_law.constants.at(table.robot).tensors()
+            loops, law = self._loops[table.kernel], self.force_law.constants.at(table.robot).tensors()
             known = [] if before is None else [before[table.slots].t()]
             inputs = (table.gathered(q), table.gathered(velocity), table.reaches, *known, *law, *table.kernel_arguments)
             loop = loops.first_friction if before is None else loops.expected_friction
@@ -366,7 +350,7 @@ class SelfContact(OnBody):
 
     def energy(self, touching_pairs: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
-        return touching_pairs.share * self._force_law.energy(touching_pairs.gap, touching_pairs.constants)
+        return touching_pairs.share * self.force_law.energy(touching_pairs.gap, touching_pairs.constants)
 
 
 def _refuse_other_parts(between: Sequence[str], themselves: bool) -> None:
