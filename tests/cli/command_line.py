@@ -1,5 +1,6 @@
 """The command line as the tests call it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -39,6 +40,22 @@ def call(*arguments, status: int = 0):
 def printed(command: str, *arguments, status: int = 0) -> str:
     """Return what a command printed on the CPU, after a look at its exit status."""
     return call(command, *arguments, "--device", "cpu", status=status).output
+
+
+def refuse_other_files(called: Callable[..., str], scene: Path, out: Path, table: str) -> None:
+    """Look whether a command refuses at once to write its table over another file, or where there is no place.
+
+    `called` is the command, which has written its table, as messages call it, to `out`.
+    """
+    assert "pass --overwrite" in called(scene, "--out", out, status=2)
+    out.write_text("my notes")
+    assert f"no {table}" in called(scene, "--out", out, "--overwrite", status=2)
+    assert "is the scene" in called(scene, "--out", scene, "--overwrite", status=2)
+    missing, folder = scene.parent / "nowhere", scene.parent
+    said = called(scene, "--out", missing / "table.csv", status=2)
+    assert f"there is no folder {missing}" in said and "load factor" not in said and "frequency" not in said
+    assert "is a folder" in called(scene, "--out", folder, status=2)
+    assert out.read_text() == "my notes"
 
 
 def simulate(scene, out, *arguments, status: int = 0):

@@ -5,18 +5,10 @@ import sys
 
 import h5py
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.command_line import call
 from torchdismech import Trajectory, __version__
-from torchdismech.cli import app
 from torchdismech.io.demo import FILES, copied_scene, refuse_changed
-
-
-def call(*arguments, status: int = 0):
-    """Return what a command printed, after checking its exit status."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == status, (result.output, result.exception)
-    return result
 
 
 def empty_trajectory(path):

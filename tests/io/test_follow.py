@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.command_line import printed
+from tests.cli.command_line import printed, refuse_other_files
 from torchdismech import follow
 from torchdismech.io.following import POINTS, scene_paths
 from torchdismech.io.scene import load_scene
@@ -122,15 +122,7 @@ def test_writes_a_table(scene):
     assert np.array_equal(found, np.stack([path.load_factor.numpy(), crown], axis=-1).swapaxes(0, 1))
     called(scene, "--steps", 6, "--out", out, "--overwrite", "--node", 2)
     assert ",2," in out.read_text().splitlines()[1]
-    assert "pass --overwrite" in called(scene, "--out", out, status=2)
-    out.write_text("my notes")
-    assert "no table of points" in called(scene, "--out", out, "--overwrite", status=2)
-    assert "is the scene" in called(scene, "--out", scene, "--overwrite", status=2)
-    missing, folder = scene.parent / "nowhere", scene.parent
-    said = called(scene, "--out", missing / "table.csv", status=2)
-    assert f"there is no folder {missing}" in said and "load factor" not in said and "frequency" not in said  # at once
-    assert "is a folder" in called(scene, "--out", folder, status=2)
-    assert out.read_text() == "my notes"
+    refuse_other_files(called, scene, out, "table of points")
 
 
 def test_loads_are_those_of_a_time(tmp_path):

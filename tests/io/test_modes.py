@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import scenes
-from tests.cli.command_line import printed
+from tests.cli.command_line import printed, refuse_other_files
 from torchdismech.integrate.equilibria import settling
 from torchdismech.io.modes import HEADER
 
@@ -70,16 +70,8 @@ def test_writes_a_table(scene):
     assert header == HEADER and len(rows) == 12
     frequency = np.array([float(row[2]) for row in rows])
     assert (frequency > 0).all() and len(set(frequency[::2])) == 6
-    assert "pass --overwrite" in called(scene, "--out", out, status=2)
     called(scene, "--out", out, "--overwrite")
-    out.write_text("my notes")
-    assert "no table of modes" in called(scene, "--out", out, "--overwrite", status=2)
-    assert "is the scene" in called(scene, "--out", scene, "--overwrite", status=2)
-    missing, folder = scene.parent / "nowhere", scene.parent
-    said = called(scene, "--out", missing / "table.csv", status=2)
-    assert f"there is no folder {missing}" in said and "load factor" not in said and "frequency" not in said  # at once
-    assert "is a folder" in called(scene, "--out", folder, status=2)
-    assert out.read_text() == "my notes"
+    refuse_other_files(called, scene, out, "table of modes")
 
 
 def test_starts_where_the_scene_does(scene):
