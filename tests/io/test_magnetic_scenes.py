@@ -194,7 +194,7 @@ STATIC = '[simulation]\nintegrator = "static"\n'
         (ROD + MAGNET, r"rod\.magnetisation: there is no magnetic field: add \[magnetic\]"),
         (ROD + 'magnetisation_file = "m.csv"\n', r"rod\.magnetisation_file: there is no magnetic field"),
         (ROD + UP, r"magnetic: nothing is magnetised"),
-        (ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP, "exactly one of magnetisation or magnetisation_file"),
+        (ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP, "expected magnetisation or magnetisation_file, got both"),
         (ROD + "magnetisation = [nan, 0, 0]\n" + UP, r"rod\.magnetisation\.0: expected a finite number"),
         (ROD + "magnetisation = [1.0, 0]\n" + UP, r"rod\.magnetisation: .* exactly 3 items"),
         (ROD + 'magnetisation_file = "m.csv"\n' + UP, r"m\.csv: expected 4 rows, one for each rod edge .*, got 2"),
@@ -309,7 +309,7 @@ def test_magnetised_shells_and_rods_share_a_field(load):
         load(SHELL + MAGNET)
     with pytest.raises(InputError, match="magnetic: nothing is magnetised"):
         load(SHELL + UP)
-    with pytest.raises(InputError, match="expected exactly one of magnetisation or magnetisation_file"):
+    with pytest.raises(InputError, match="expected magnetisation or magnetisation_file, got both"):
         load(SHELL + MAGNET + 'magnetisation_file = "m.csv"\n' + UP)
     with pytest.raises(InputError, match="m.csv: expected 2 rows, one for each triangle of the table, got 1"):
         load(SHELL + 'magnetisation_file = "m.csv"\n' + UP, m__csv="1,2,3\n").build()

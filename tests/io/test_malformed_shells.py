@@ -22,7 +22,7 @@ MALFORMED = {
     "shell with poisson 0.6": (shell_scene(shell=shell(poisson="0.6")), "shell.poisson:", "0.5"),
     "nodes and box of a shell": (
         shell_scene(shell=shell(nodes="[0, 1, 2]", box="{min = [0, 0, 0], max = [1, 1, 1]}")),
-        "shell: expected exactly one of nodes or box",
+        "shell: expected nodes or box, got both",
     ),
     "shell without triangles": (shell_scene(shell=shell(nodes="[0, 1]")), "shell.0: no triangle"),
     "triangles without a shell": (

@@ -26,6 +26,8 @@ __all__ = ["Chamber", "Tendon", "drive_file"]
 class Tendon(Table):
     """[[tendon]]: a tendon through points of the robot."""
 
+    not_both = (("offset", "offsets"),)
+
     nodes: Nodes | None = Field(None, description="node indices, from the motor on")
     edges: Edges | None = Field(None, description="rod edge indices, from the motor on")
     at: Annotated[float, Field(ge=0, le=1)] = Field(0.5, description="where along each edge, 0 to 1")
@@ -49,8 +51,6 @@ class Tendon(Table):
         where = exactly_one(self, "nodes", "edges")
         if where == "nodes" and "at" in self.model_fields_set:
             raise ValueError("at is a place along edges; points at nodes do not use it: remove the key")
-        if self.offset is not None and self.offsets is not None:
-            raise ValueError("expected offset or offsets, got both")
         points = len(getattr(self, where))
         if self.offsets is not None and len(self.offsets) != points:
             raise ValueError(f"offsets: expected one of each of the {points} {where}, got {len(self.offsets)}")

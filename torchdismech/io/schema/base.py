@@ -41,7 +41,6 @@ __all__ = [
     "exactly_one",
     "is_marked",
     "marked",
-    "numbers_of_the_law",
     "ordered",
 ]
 
@@ -103,11 +102,18 @@ class Table(BaseModel):
     # validators are built at their first use: most tables are part of another one, whose validator includes theirs
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
     one_of: ClassVar[tuple[str, ...]] = ()  # keys of which a table has to have exactly one
+    not_both: ClassVar[tuple[tuple[str, str], ...]] = ()  # keys of which a table has one at most
+    of_laws: ClassVar[Mapping[str, Sequence[str]]] = {}  # the keys that a table needs by its law; others have them not
 
     @model_validator(mode="after")
-    def _has_one_of(self) -> Table:
+    def _has_its_keys(self) -> Table:
         if self.one_of:
             exactly_one(self, *self.one_of)
+        for first, second in self.not_both:
+            if getattr(self, first) is not None and getattr(self, second) is not None:
+                raise ValueError(f"expected {first} or {second}, got both")
+        if self.of_laws:
+            _refuse_other_laws(self, self.of_laws)
         return self
 
 
@@ -130,8 +136,8 @@ def exactly_one(table: Table, *names: str) -> str:
     return given[0]
 
 
-def numbers_of_the_law(table: Any, of_laws: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a table without the numbers of its law, or with those of another; `of_laws` has their keys by law."""
+def _refuse_other_laws(table: Any, of_laws: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a table without a key of its law, or with one of another; `of_laws` has them by law."""
     for law, names in of_laws.items():
         for name in names:
             if name in of_laws[table.law] and getattr(table, name) is None:

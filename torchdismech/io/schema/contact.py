@@ -153,6 +153,8 @@ class PartContact(SelfContact):
 class Obstacle(LawOfObstacles):
     """[[obstacle]]: a rigid thing; how it moves."""
 
+    not_both = (("velocity", "path"),)
+
     name: Name | None = Field(None, description="what reports call it")
     nodes: Nodes | None = Field(None, description="indices of the nodes that touch it, by default all")
     velocity: PerRobot[Vector] | None = Field(None, description="velocity [x, y, z] in m/s")
@@ -162,12 +164,6 @@ class Obstacle(LawOfObstacles):
     def at_rest(self) -> bool:
         """Whether the obstacle does not move."""
         return self.velocity is None and self.path is None
-
-    @model_validator(mode="after")
-    def _one_motion(self) -> Obstacle:
-        if self.velocity is not None and self.path is not None:
-            raise ValueError("expected velocity or path, got both")
-        return self
 
 
 class Plane(Obstacle):

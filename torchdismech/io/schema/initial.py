@@ -16,6 +16,8 @@ MOTIONS = ("velocity", "angular_velocity", "velocity_file")
 class Initial(Table):
     """[initial]: where the robots begin, and how they move there; without a key as built, at rest."""
 
+    not_both = (("positions_file", "trajectory"),)
+
     positions_file: FileName | None = Field(None, description="name of a table: x, y, z of each node [m]")
     trajectory: FileName | None = Field(None, description="name of a trajectory file: a run begins in its frame")
     frame: Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)] = Field(
@@ -36,8 +38,6 @@ class Initial(Table):
     def _consistent(self) -> Initial:
         if not self.model_fields_set:
             raise ValueError(f"expected at least one of positions_file, trajectory, {', '.join(MOTIONS)}")
-        if self.positions_file is not None and self.trajectory is not None:
-            raise ValueError("expected positions_file or trajectory, got both")
         for name in ("frame", "robot"):
             if name in self.model_fields_set and self.trajectory is None:
                 raise ValueError(f"{name} is of a trajectory, which is not given")

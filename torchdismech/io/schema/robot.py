@@ -24,7 +24,6 @@ from torchdismech.io.schema.base import (
     Triple,
     Vector,
     exactly_one,
-    numbers_of_the_law,
 )
 
 __all__ = [
@@ -34,9 +33,9 @@ __all__ = [
     "Dissipation",
     "Inelastic",
     "Inertia",
-    "Magnetisable",
     "Mass",
     "Membrane",
+    "Part",
     "Robot",
     "Rod",
     "Shell",
@@ -117,29 +116,15 @@ class Stiffness(Table):
     GJ: PerRobot[Positive] | None = Field(None, description="twisting stiffness [N m^2]")
 
 
-class Magnetisable(Table):
-    """The keys of [[rod]] and [[shell]] tables for the magnetisation of their elements."""
+class Part(Table):
+    """What [[rod]] and [[shell]] tables have in common."""
+
+    not_both = (("nodes", "box"), ("magnetisation", "magnetisation_file"))
 
     magnetisation: PerRobot[Vector] | None = Field(None, description="remanence [x, y, z] of the robot as built in A/m")
     magnetisation_file: FileName | None = Field(
         None, description="name of a table: a row x, y, z for each edge, or triangle, of this table"
     )
-
-    @model_validator(mode="after")
-    def _one_magnetisation(self) -> Magnetisable:
-        if self.magnetised:
-            exactly_one(self, "magnetisation", "magnetisation_file")
-        return self
-
-    @property
-    def magnetised(self) -> bool:
-        """Whether the table's elements are magnetised."""
-        return self.magnetisation is not None or self.magnetisation_file is not None
-
-
-class Part(Magnetisable):
-    """What [[rod]] and [[shell]] tables have in common."""
-
     name: Name | None = Field(None, description="what [[contact]] calls it; several tables may have the same")
     youngs: PerRobot[Positive] | None = Field(None, description="Young's modulus [Pa]")
     poisson: PerRobot[Annotated[float, Field(gt=-1, le=0.5)]] = Field(0.5, description="Poisson's ratio")
@@ -152,11 +137,10 @@ class Part(Magnetisable):
         None, description="{min = [..], max = [..]}: the table is for the edges, or triangles, inside"
     )
 
-    @model_validator(mode="after")
-    def _one_selection(self) -> Part:
-        if self.nodes is not None or self.box is not None:
-            exactly_one(self, "nodes", "box")
-        return self
+    @property
+    def magnetised(self) -> bool:
+        """Whether the table's elements are magnetised."""
+        return self.magnetisation is not None or self.magnetisation_file is not None
 
 
 class Rod(Part):
@@ -263,15 +247,12 @@ def _problem_of_youngs(youngs: float | None, stiffness: Table, names: Sequence[s
 class Membrane(Table):
     """[membrane]: how all shells stretch, in place of Hooke's law; of an incompressible continuum."""
 
+    of_laws = {"neo_hookean": ["shear"], "mooney_rivlin": ["c1", "c2"]}
+
     law: Literal["neo_hookean", "mooney_rivlin"] = Field(description="the material")
     shear: PerRobot[Positive] | None = Field(None, description="shear modulus times thickness [N/m], of neo_hookean")
     c1: PerRobot[NotNegative] | None = Field(None, description="first modulus times thickness [N/m], of mooney_rivlin")
     c2: PerRobot[NotNegative] | None = Field(None, description="second modulus times thickness [N/m], of mooney_rivlin")
-
-    @model_validator(mode="after")
-    def _numbers_of_the_law(self) -> Membrane:
-        numbers_of_the_law(self, {"neo_hookean": ["shear"], "mooney_rivlin": ["c1", "c2"]})
-        return self
 
 
 class Dissipation(FilledTable):
@@ -290,6 +271,8 @@ class Dissipation(FilledTable):
 class Inelastic(Table):
     """[[inelastic]]: a law of a material that remembers, of all rods or of all shells."""
 
+    of_laws = {"dahl": ["limit"], "plastic": ["limit"], "maxwell": ["relaxation_time"]}
+
     law: Literal["dahl", "plastic", "maxwell"] = Field(
         description='"dahl" for hysteresis, "plastic" for what stays bent, "maxwell" for relaxation'
     )
@@ -306,11 +289,6 @@ class Inelastic(Table):
         None, description="of dahl and plastic: the largest strain of the spring [1; rods' bending and twisting: 1/m]"
     )
     relaxation_time: PerRobot[Positive] | None = Field(None, description="of maxwell [s]")
-
-    @model_validator(mode="after")
-    def _numbers_of_the_law(self) -> Inelastic:
-        numbers_of_the_law(self, {"dahl": ["limit"], "plastic": ["limit"], "maxwell": ["relaxation_time"]})
-        return self
 
 
 class Mass(Table):

@@ -43,9 +43,9 @@ from torchdismech.io.schema.robot import (
     Dissipation,
     Inelastic,
     Inertia,
-    Magnetisable,
     Mass,
     Membrane,
+    Part,
     Robot,
     Rod,
     Shell,
@@ -384,7 +384,7 @@ class Document(Contacts):
 
     @model_validator(mode="after")
     def _fields_act_on_something(self) -> Document:
-        kinds: dict[str, Sequence[Magnetisable]] = {"rod": self.rod, "shell": self.shell}
+        kinds: dict[str, Sequence[Part]] = {"rod": self.rod, "shell": self.shell}
         magnetised = [
             (_label(name, k, tables), table)
             for name, tables in kinds.items()
