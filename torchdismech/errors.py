@@ -25,6 +25,7 @@ __all__ = [
     "path_of",
     "real_number",
     "refuse_one_alone",
+    "check_choice",
     "refuse_other_dtype",
     "refuse_other_kind",
     "refuse_other_model",
@@ -123,6 +124,12 @@ def name_in_files(given: object, where: str) -> str:
     if not isinstance(given, str) or "/" in given or not given.strip(".") or not given.isprintable():
         raise InputError(f"{where}: expected a name without '/', got {given!r}")
     return given
+
+
+def check_choice(where: str, given: object, choices: Iterable[str]) -> None:
+    """Refuse what is none of the words to choose from."""
+    if not isinstance(given, str) or given not in choices:
+        raise InputError(f"{where}: expected one of {', '.join(map(repr, choices))}, got {given!r:.80}")
 
 
 def refuse_other_kind(where: str, given: object, kind: type | tuple[type, ...], expected: str) -> None:

@@ -254,7 +254,7 @@ def test_plot_names_the_missing_extra(scene, tmp_path, monkeypatch):
 
 def test_device_is_checked(scene):
     """Refuse an unknown device, and CUDA where there is none."""
-    assert "expected auto, cpu or cuda, got 'tpu'" in call("check", scene, "--device", "tpu", status=2).stderr
+    assert "'auto', 'cpu', 'cuda', got 'tpu'" in call("check", scene, "--device", "tpu", status=2).stderr
     if not torch.cuda.is_available():
         assert "no CUDA device" in call("check", scene, "--device", "cuda", status=2).stderr
 

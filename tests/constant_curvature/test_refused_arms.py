@@ -131,7 +131,7 @@ REFUSED = {
     "friction": (lambda: Friction(-0.1), "Friction.coefficient: expected 0 or more"),
     "alpha 0": (lambda: ArmIntegrator(DT, stabilisation=0.0), "stabilisation: expected alpha above 0"),
     "alpha 2": (lambda: ArmIntegrator(DT, stabilisation=2.0), "stabilisation: expected alpha above 0"),
-    "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of implicit, explicit, rk23"),
+    "scheme": (lambda: ArmIntegrator(DT, scheme="rk4"), "scheme: expected one of 'implicit', 'explicit', 'rk23'"),
     "solver and cone": (lambda: ArmIntegrator(DT, cone="pyramid", solver=solve_contact), "leave them out beside a"),
     "solver and directions": (lambda: ArmIntegrator(DT, directions=4, solver=solve_contact), "leave them out beside a"),
     "q": (lambda: paper_arm().initial_state(q=torch.full((9,), math.nan)), "initial_state: q holds numbers that are"),

@@ -281,7 +281,7 @@ def test_a_line_beside_its_edge_is_found():
 
 def test_refusals():
     """Say which lines there are, and that constraints take straight edges."""
-    with pytest.raises(InputError, match=r"centre_line: expected 'straight' or 'smooth', got 'round'"):
+    with pytest.raises(InputError, match=r"centre_line: expected one of 'straight', 'smooth', got 'round'"):
         SelfContact(Penalty(1.0, 1e-3), centre_line="round")
     with pytest.raises(InputError, match=r"centre_line: 'smooth' goes with Penalty or Barrier"):
         SelfContact(Complementarity(), centre_line="smooth")

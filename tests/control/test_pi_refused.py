@@ -129,7 +129,7 @@ def test_refuses_runs_that_it_is_not_made_for():
         ([0.0, 0.0], torch.zeros(2, 3), "refuse", "expected finite times that grow"),
         ([0.0, torch.nan], torch.zeros(2, 3), "refuse", "expected finite times that grow"),
         ([0.0, 1.0], torch.zeros(3, 3), "refuse", re.escape("got (2,) and (3, 3)")),
-        ([0.0, 1.0], torch.zeros(2, 3), "stay", 'beyond: expected "refuse" or "hold", got \'stay\''),
+        ([0.0, 1.0], torch.zeros(2, 3), "stay", "beyond: expected one of 'refuse', 'hold', got 'stay'"),
     ],
 )
 def test_refuses_tables_that_are_none(times, values, beyond, message):

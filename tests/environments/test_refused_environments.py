@@ -149,7 +149,7 @@ def drawn(name, values):
         (lambda env: env.seeded(2**63 - 5), "seed: expected a whole number of 64 bits"),
         (lambda env: env.seeded(True), "seed: expected a whole number of 64 bits, .* got True"),
         (lambda env: env.seeded([1, 2, None, 4, 5]), "seed: expected a whole number of 64 bits, .* None"),
-        (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of natural_curvature"),
+        (lambda env: Actuator("curvature", torch.ones(1, 1)), "field: expected one of 'natural_curvature'"),
         (lambda env: Actuator("natural_twist", torch.ones(3)), "matrix"),
         (lambda env: Actuator("natural_twist", np.full((4, 1), np.nan)), "matrix: expected finite numbers"),
         (lambda env: environment(actions=[Actuator("natural_twist", torch.eye(4, 5))]), "column 4 changes no strain"),

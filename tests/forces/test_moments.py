@@ -177,7 +177,7 @@ def test_refusals():
     for arguments, named in (
         ({}, "either nodes or edges"),
         ({"nodes": [1], "edges": [1]}, "either nodes or edges"),
-        ({"nodes": [1], "frame": "body"}, "expected 'world' or 'material'"),
+        ({"nodes": [1], "frame": "body"}, "frame: expected one of 'world', 'material'"),
         ({"nodes": [1], "start": 1.0, "stop": 1.0}, "start has to be before stop"),
     ):
         with pytest.raises(InputError, match=named):

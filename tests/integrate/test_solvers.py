@@ -62,7 +62,7 @@ def test_options_reach_the_solver():
         ({"name": "pcg", "tolerence": 1e-9}, "pcg has no option 'tolerence'; it takes tolerance, max_iterations"),
         ({"name": "dense", "tolerance": 1e-9}, "dense has no option 'tolerance'; it takes none"),
         ({"name": "auto", "tolerance": 1e-9}, "auto has no option"),
-        ({"tolerance": 1e-9}, "expected one of auto, dense"),
+        ({"tolerance": 1e-9}, "expected one of 'auto', 'dense'"),
         ({"name": "pcg", "tolerance": 2.0}, "0 < tolerance < 1"),
     ],
 )

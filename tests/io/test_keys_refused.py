@@ -16,7 +16,7 @@ from torchdismech import InputError
         (SIMULATION + "chunk = 2.0\n", "simulation.chunk: expected a number"),
         (SIMULATION + 'solver = {name = "pcg", tolerance = "x"}\n', "simulation.solver: pcg: tolerance is a number"),
         (SIMULATION + 'solver = {name = "pcg", tolerance = 2.0}\n', "simulation.solver: pcg: needs 0 < tolerance < 1"),
-        (SIMULATION + 'solver = {name = "banded", method = "none"}\n', "simulation.solver: banded: method must be"),
+        (SIMULATION + 'solver = {name = "banded", method = "none"}\n', "solver: banded: method: expected one of"),
         ('directors_file = "none.csv"\n' + SIMULATION, "rod.0.directors_file: no such file"),
         (SIMULATION + 'integrator = "bdf2"\nmax_substeps = 2\n', 'max_substeps does not apply to integrator = "bdf2"'),
         (

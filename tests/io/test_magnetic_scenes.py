@@ -194,7 +194,10 @@ STATIC = '[simulation]\nintegrator = "static"\n'
         (ROD + MAGNET, r"rod\.magnetisation: there is no magnetic field: add \[magnetic\]"),
         (ROD + 'magnetisation_file = "m.csv"\n', r"rod\.magnetisation_file: there is no magnetic field"),
         (ROD + UP, r"magnetic: nothing is magnetised"),
-        (ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP, "expected magnetisation or magnetisation_file, got both"),
+        (
+            ROD + MAGNET + 'magnetisation_file = "m.csv"\n' + UP,
+            "expected magnetisation or magnetisation_file, got both",
+        ),
         (ROD + "magnetisation = [nan, 0, 0]\n" + UP, r"rod\.magnetisation\.0: expected a finite number"),
         (ROD + "magnetisation = [1.0, 0]\n" + UP, r"rod\.magnetisation: .* exactly 3 items"),
         (ROD + 'magnetisation_file = "m.csv"\n' + UP, r"m\.csv: expected 4 rows, one for each rod edge .*, got 2"),

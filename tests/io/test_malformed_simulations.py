@@ -98,7 +98,7 @@ MALFORMED = {
     ),
     "unknown solver": (
         scene_text(simulation=GOOD["simulation"] + '\nsolver = "magic"'),
-        "simulation.solver: expected one of auto, dense, banded",
+        "simulation.solver: expected one of 'auto', 'dense', 'banded'",
         "got 'magic'",
     ),
     "option of a solver": (

@@ -248,7 +248,7 @@ def test_a_chain_vibrates_at_its_frequency():
 def test_integrators_by_name(name):
     """Make either; refuse others."""
     assert chain_integrator(name, 0.01, h=5e-3).parts == 2
-    with pytest.raises(InputError, match="integrator: expected one of radau, sdirk2, got 'rk45'"):
+    with pytest.raises(InputError, match="integrator: expected one of 'radau', 'sdirk2', got 'rk45'"):
         chain_integrator("rk45", 0.01)
 
 

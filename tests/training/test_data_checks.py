@@ -329,8 +329,8 @@ def test_slipping_markers_are_no_fault():
 # ---- rules
 
 NO_RULES = {
-    "unit_scale": ({"unit_scale": "guess"}, "unit_scale: expected one of refuse, repair"),
-    "order": ({"order": True}, "order: expected one of refuse, repair, trust"),
+    "unit_scale": ({"unit_scale": "guess"}, "unit_scale: expected one of 'refuse', 'repair'"),
+    "order": ({"order": True}, "order: expected one of 'refuse', 'repair', 'trust'"),
     "speed": ({"despike_speed": 0.0}, "despike_speed: expected a positive"),
     "wander": ({"edge_wander": float("nan")}, "edge_wander: expected a positive"),
     "extent": ({"max_extent": -1.0}, "max_extent: expected a positive"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, any_of, real_number
+from torchdismech.errors import InputError, any_of, check_choice, real_number
 from torchdismech.geometry.checks import Indices, checked_indices, refuse_trained_shape
 from torchdismech.robot.body import Body
 from torchdismech.values import numbers
@@ -41,7 +41,7 @@ class AtNodes:
     frame: str = "world"
 
     def __post_init__(self) -> None:
-        _check_frame("AtNodes", self.frame)
+        check_choice("AtNodes.frame", self.frame, FRAMES)
 
     def carriers(self, body: Body) -> list[Carriers]:
         """Return the nodes and framed edges that carry each point."""
@@ -70,7 +70,7 @@ class OnEdges:
     frame: str = "world"
 
     def __post_init__(self) -> None:
-        _check_frame("OnEdges", self.frame)
+        check_choice("OnEdges.frame", self.frame, FRAMES)
         if not 0 <= real_number(self.at, "OnEdges.at", "0 to 1") <= 1:
             raise InputError(f"OnEdges.at: expected 0 to 1, got {self.at}")
 
@@ -175,8 +175,3 @@ def _frames_at(body: Body, node: int) -> list[int]:
     if len(held):
         return (len(body.framed_edges) + held).tolist()
     return np.flatnonzero((body.rod_edges == node).any(1)).tolist()
-
-
-def _check_frame(name: str, frame: str) -> None:
-    if frame not in FRAMES:
-        raise InputError(f"{name}.frame: expected 'world' or 'material', got {frame!r}")

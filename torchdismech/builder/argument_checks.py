@@ -9,14 +9,13 @@ from torch import nn
 
 from torchdismech.builder.elements import refuse_lost
 from torchdismech.elastic import ElasticTerm, Energy
-from torchdismech.errors import InputError, name_in_files, refuse_other_kind, warn
+from torchdismech.errors import InputError, check_choice, name_in_files, refuse_other_kind, warn
 from torchdismech.forces import Force, Gravity
 from torchdismech.robot.materials import Material
 from torchdismech.values import tensor_of
 
 __all__ = [
     "TERMS",
-    "check_choice",
     "check_density",
     "check_device",
     "check_module",
@@ -129,9 +128,3 @@ def check_part(method: str, part: str) -> None:
 def check_term(method: str, name: str) -> None:
     """Refuse an argument of `method` that is not the name of a term which the builder makes (`TERMS`)."""
     check_choice(f"{method}: name", name, TERMS)
-
-
-def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Refuse an argument `name` that is none of the choices."""
-    if given not in choices:
-        raise InputError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {given!r}")

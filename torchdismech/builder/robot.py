@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from torchdismech.builder.argument_checks import (
-    check_choice,
     check_device,
     check_module,
     check_name,
@@ -47,7 +46,15 @@ from torchdismech.builder.spring_stiffness import SpringStiffness, refuse_set_tw
 from torchdismech.compilation import Setting
 from torchdismech.contact import Obstacle, SelfContact
 from torchdismech.elastic import ElasticTerm, Energy, Inelastic
-from torchdismech.errors import InputError, real_number, refuse_other_dtype, refuse_other_kind, truth, warn
+from torchdismech.errors import (
+    InputError,
+    check_choice,
+    real_number,
+    refuse_other_dtype,
+    refuse_other_kind,
+    truth,
+    warn,
+)
 from torchdismech.forces import Force
 from torchdismech.geometry.checks import (
     Elements,

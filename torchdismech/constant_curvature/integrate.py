@@ -46,6 +46,7 @@ from torchdismech.constant_curvature.state import ArmState
 from torchdismech.errors import (
     InputError,
     Status,
+    check_choice,
     real_number,
     refuse_unstepped,
     truth,
@@ -137,10 +138,8 @@ class ArmIntegrator:
         stabilisation = real_number(stabilisation, "stabilisation")
         if not (math.isfinite(dt) and dt > 0):
             raise InputError(f"dt: expected a finite number above 0, got {dt}")
-        if scheme not in SCHEMES:
-            raise InputError(f"scheme: expected one of {', '.join(SCHEMES)}, got {scheme!r}")
-        if cone not in ("second_order", "pyramid"):
-            raise InputError(f"cone: expected second_order or pyramid, got {cone!r}")
+        check_choice("scheme", scheme, SCHEMES)
+        check_choice("cone", cone, ("second_order", "pyramid"))
         if not 0 < stabilisation <= 1:
             raise InputError(f"stabilisation: expected alpha above 0 and up to 1, got {stabilisation}")
         if solver is not None and not callable(solver):
@@ -149,8 +148,7 @@ class ArmIntegrator:
             raise InputError("solver: cone and directions are for solve_contact; leave them out beside a solver")
         if directions is not None and whole_number(directions, "directions", 4) % 2:
             raise InputError(f"directions: expected an even number from 4 up, got {directions}")
-        if unsolved not in ("fail", "take"):
-            raise InputError(f"unsolved: expected fail or take, got {unsolved!r}")
+        check_choice("unsolved", unsolved, ("fail", "take"))
         self.unsolved = unsolved
         self.dt, self.scheme, self.cone = dt, scheme, cone
         self.directions = 4 if cone == "pyramid" and directions is None else directions

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from torchdismech.errors import InputError, warn
+from torchdismech.errors import InputError, check_choice, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
 from torchdismech.values import Given, untrained
@@ -70,8 +70,7 @@ class Complementarity(Response):
     def __init__(self, tolerance: Given = 1e-8, method: str = "interior_point"):
         super().__init__()
         self._set("tolerance", tolerance)
-        if method not in CONTACT_METHODS:
-            raise InputError(f"Complementarity.method: expected one of {', '.join(CONTACT_METHODS)}, got {method!r}")
+        check_choice("Complementarity.method", method, CONTACT_METHODS)
         self.method = method
 
 

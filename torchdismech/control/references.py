@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.control.strains import Strains
-from torchdismech.errors import InputError, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, check_choice, refuse_other_kind, whole_number
 from torchdismech.forces.over_time import between
 from torchdismech.model import Model
 from torchdismech.robot.state import State
@@ -82,8 +82,7 @@ class Table(Reference):
     def __init__(self, times: Tensor | Sequence, values: Tensor | Sequence, beyond: str = "refuse"):
         super().__init__()
         times, values = numbers(times, "reference: times"), numbers(values, "reference: values")
-        if beyond not in ("refuse", "hold"):
-            raise InputError(f'reference: beyond: expected "refuse" or "hold", got {beyond!r}')
+        check_choice("reference: beyond", beyond, ("refuse", "hold"))
         if times.dim() != 1 or not len(times) or values.dim() not in (2, 3) or len(values) != len(times):
             raise InputError(
                 "reference: expected times (T,) and values (T, m) or (T, B, m), got "

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchdismech.actuation import Tendons
 from torchdismech.control.elements import can_change
 from torchdismech.elastic.natural import natural_strain, refuse_curvatures_without_angles
-from torchdismech.errors import InputError, real_number, refuse_one_alone, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, check_choice, real_number, refuse_one_alone, refuse_other_kind, whole_number
 from torchdismech.geometry.checks import distinct_indices
 from torchdismech.model import Model
 from torchdismech.model.initial import trial_state
@@ -109,8 +109,7 @@ class Actuator(Action):
     holds = True
 
     def __init__(self, field: str, matrix: Tensor, low: float = -1.0, high: float = 1.0):
-        if field not in FIELDS:
-            raise InputError(f"Actuator: field: expected one of {', '.join(FIELDS)}, got {field!r}")
+        check_choice("Actuator: field", field, FIELDS)
         matrix = numbers(matrix, "Actuator: matrix")
         if not bool(torch.isfinite(matrix.detach()).all()):
             raise InputError(f"Actuator: matrix: expected finite numbers, got {matrix}")

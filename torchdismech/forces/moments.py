@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, check_choice
 from torchdismech.forces.base import Timed, refuse_no_rods, refuse_unclear, vector_on_each
 from torchdismech.forces.dependence import Derivatives
 from torchdismech.forces.elements import ElementForce, Loops, blocks_of
@@ -66,8 +66,7 @@ class PointMoment(Timed, ElementForce):
         super().__init__()
         if (nodes is None) == (edges is None):
             raise InputError("PointMoment: give either nodes or edges")
-        if frame not in FRAMES:
-            raise InputError(f"PointMoment.frame: expected 'world' or 'material', got {frame!r}")
+        check_choice("PointMoment.frame", frame, FRAMES)
         checked, self._of_robots = vector_on_each(
             moment, "PointMoment.moment", "; the moment comes first, then its nodes"
         )

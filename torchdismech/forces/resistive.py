@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, check_choice
 from torchdismech.forces.base import refuse_no_rods
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import (
@@ -177,8 +177,7 @@ class QuadraticResistive(ElementForce):
 
     def __init__(self, tangential: Given, normal: Given, density: Given, explicit: bool = False, length: str = "rest"):
         super().__init__(explicit)
-        if length not in LENGTHS:
-            raise InputError(f"QuadraticResistive.length: expected 'rest' or 'current', got {length!r}")
+        check_choice("QuadraticResistive.length", length, LENGTHS)
         self.length = length
         for name, value in (("tangential", tangential), ("normal", normal), ("density", density)):
             setattr(self, name, untrained(coefficient(value, f"{type(self).__name__}.{name}")))

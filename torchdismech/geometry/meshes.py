@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, check_choice, real_number, whole_number
 
 __all__ = ["Mesh", "disc", "hemisphere", "hexagon", "rectangle"]
 
@@ -73,7 +73,7 @@ def rectangle(
             f"spacing: expected at most {largest:g}, the side of equilateral triangles as high as the shorter side of "
             f"the rectangle {length:g} x {width:g}; got {spacing:g}: take a smaller spacing"
         )
-    _check_pattern(pattern, RECTANGLE_PATTERNS)
+    check_choice("pattern", pattern, RECTANGLE_PATTERNS)
     _check_seed(seed, pattern)
     angle = real_number(angle, "angle")
     if not math.isfinite(angle):
@@ -184,11 +184,6 @@ def _lengths(**given: float) -> list[float]:
     return lengths
 
 
-def _check_pattern(pattern: str, known: tuple[str, ...]) -> None:
-    if pattern not in known:
-        raise InputError(f"pattern: expected one of {', '.join(known)}, got {pattern!r}")
-
-
 def _check_seed(seed: int, pattern: str) -> None:
     whole_number(seed, "seed", least=0)
     if seed != 0 and pattern != "random":
@@ -200,7 +195,7 @@ def _checked_round(radius: float, spacing: float, pattern: str, seed: int) -> li
     radius, spacing = _lengths(radius=radius, spacing=spacing)
     if spacing > radius:
         raise InputError(f"spacing: expected at most the radius {radius:g}, got {spacing:g}: take a smaller spacing")
-    _check_pattern(pattern, ROUND_PATTERNS)
+    check_choice("pattern", pattern, ROUND_PATTERNS)
     _check_seed(seed, pattern)
     return [radius, spacing]
 

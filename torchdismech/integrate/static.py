@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, listed, warn, whole_number
+from torchdismech.errors import InputError, Status, check_choice, listed, warn, whole_number
 from torchdismech.integrate.chunks import in_chunks
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.equilibria.settling import settled, settled_step
@@ -112,8 +112,7 @@ class Static(SteppingMethod):
                 f"Static: has no time step to divide, got max_substeps = {max_substeps}; take more load_steps (shares "
                 "that fail are taken in parts by themselves)"
             )
-        if unstable not in UNSTABLE:
-            raise InputError(f"unstable: expected one of {', '.join(map(repr, UNSTABLE))}, got {unstable!r}")
+        check_choice("unstable", unstable, UNSTABLE)
         self.load_steps, self.unstable = whole_number(load_steps, "load_steps"), unstable
         self.step_evaluations = 10 * self.load_steps
         # True in a search for any equilibrium, be it a saddle, in place of one down the potential

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, real_number, refuse_unstepped, truth, whole_number
+from torchdismech.errors import InputError, Status, check_choice, real_number, refuse_unstepped, truth, whole_number
 from torchdismech.model.reduced import report_failures
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
@@ -226,6 +226,5 @@ INTEGRATORS = {"radau": Radau, "sdirk2": Sdirk2}
 
 def chain_integrator(name: str, dt: float, **settings: Any) -> ChainIntegrator:
     """Return the integrator of this name, "radau" or "sdirk2"; further parameters as for `ChainIntegrator`."""
-    if name not in INTEGRATORS:
-        raise InputError(f"integrator: expected one of {', '.join(INTEGRATORS)}, got {name!r}")
+    check_choice("integrator", name, INTEGRATORS)
     return INTEGRATORS[name](dt, **settings)

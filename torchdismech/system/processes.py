@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from torchdismech.errors import InputError, SimulationError
+from torchdismech.errors import InputError, SimulationError, check_choice
 from torchdismech.system.interrupts import held_back
 
 __all__ = ["ALONE", "ProcessError", "Processes", "device_of_process", "joined", "started"]
@@ -127,8 +127,7 @@ def device_of_process(name: str, what: str = "device") -> str:
 
     `what` is the setting's name in messages.
     """
-    if name not in ("auto", "cpu", "cuda"):
-        raise InputError(f"{what}: expected auto, cpu or cuda, got {name!r}")
+    check_choice(what, name, ("auto", "cpu", "cuda"))
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError(f"{what} cuda: PyTorch finds no CUDA device here; take cpu or auto")
     if name == "cpu" or not torch.cuda.is_available():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, check_choice
 
 __all__ = ["Rules"]
 
@@ -43,8 +43,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         for name, choices in (("unit_scale", UNIT_SCALES), ("order", ORDERS)):
-            if getattr(self, name) not in choices:
-                raise InputError(f"Rules.{name}: expected one of {', '.join(choices)}, got {getattr(self, name)!r}")
+            check_choice(f"Rules.{name}", getattr(self, name), choices)
         for name in ("despike_speed", "max_extent", "edge_wander"):
             value = getattr(self, name)
             if not (value is None and name == "despike_speed") and not 0 < value < math.inf:

@@ -31,7 +31,7 @@ from torchdismech.contact.pairs.primitives import (
 )
 from torchdismech.contact.pairs.scopes import RuledPairs, Scope, ruled_pairs
 from torchdismech.contact.response import Friction, Response, of_robots, warn_of_wide_tolerance
-from torchdismech.errors import InputError, name_in_files, real_number, truth, whole_number
+from torchdismech.errors import InputError, check_choice, name_in_files, real_number, truth, whole_number
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import closest_on_triangle, closest_segments
 from torchdismech.robot.body import Body, OnBody, concatenated_sizes
@@ -120,8 +120,7 @@ class SelfContact(Ruled, OnBody):
         centre_line: str = "straight",
     ):
         super().__init__()
-        if centre_line not in CENTRE_LINES:
-            raise InputError(f"SelfContact.centre_line: expected 'straight' or 'smooth', got {centre_line!r}")
+        check_choice("SelfContact.centre_line", centre_line, CENTRE_LINES)
         self.rounding = real_number(rounding, "SelfContact.rounding", "a number from 0 to 1")
         if not 0 <= self.rounding <= 1:
             raise InputError(f"SelfContact.rounding: expected a number from 0 to 1, got {rounding}")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, whole_number
+from torchdismech.errors import InputError, check_choice, whole_number
 from torchdismech.solve.complementarity.cone import ConeLaw, polished
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.gauss_seidel import gauss_seidel
@@ -74,8 +74,7 @@ class ContactOptions:
         """Return the options with defaults in place of None; refuse invalid values."""
         limit = MAX_ITERATIONS.get(method, 1) if max_iterations is None else max_iterations
         check_options("solve_contact", method, CONTACT_METHODS, tolerance, limit)
-        if cone not in CONES:
-            raise InputError(f"solve_contact: cone must be one of {', '.join(CONES)}, got {cone!r}")
+        check_choice("solve_contact: cone", cone, CONES)
         directions = DIRECTIONS if directions is None else directions
         if whole_number(directions, "solve_contact: directions", least=4) % 2:
             raise InputError(f"solve_contact: directions must be even, got {directions}")

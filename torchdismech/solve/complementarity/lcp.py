@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, real_number, whole_number
+from torchdismech.errors import InputError, Status, check_choice, real_number, whole_number
 from torchdismech.solve.complementarity.fischer_burmeister import fischer_burmeister
 from torchdismech.solve.complementarity.interior_point import active_set_polished, interior_point
 
@@ -111,8 +111,7 @@ def _check_problem(matrix: Tensor, q: Tensor, acceptable: Tensor | None) -> None
 
 def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: float, max_iterations: int) -> None:
     """Refuse an unknown method and numbers that are not positive."""
-    if method not in methods:
-        raise InputError(f"{who}: method must be one of {', '.join(methods)}, got {method!r}")
+    check_choice(f"{who}: method", method, methods)
     if not real_number(tolerance, f"{who}: tolerance") > 0:
         raise InputError(f"{who}: tolerance must be positive, got {tolerance}")
     whole_number(max_iterations, f"{who}: max_iterations")

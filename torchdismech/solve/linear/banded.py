@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, check_choice
 from torchdismech.native import Pool, Unavailable, library
 from torchdismech.native.gpu import kernels
 from torchdismech.solve.linear.base import Decomposition, DirectSolver, Factor
@@ -102,8 +102,7 @@ class BandedSolver(DirectSolver):
 
     def __init__(self, pattern: Pattern, method: str = "auto", before: BandedSolver | None = None):
         super().__init__(pattern)
-        if method not in METHODS:
-            raise InputError(f"banded: method must be one of {', '.join(METHODS)}, got {method!r}")
+        check_choice("banded: method", method, METHODS)
         if method == "native":
             library()  # to raise here, rather than at the first factorisation, if it cannot be had
         self.method = method

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, check_choice
 from torchdismech.solve.linear.banded import BandedSolver
 from torchdismech.solve.linear.base import Solver
 from torchdismech.solve.linear.dense import DenseSolver
@@ -34,10 +34,9 @@ def named(setting: Setting) -> tuple[str, dict[str, Any]]:
     """
     if not isinstance(setting, str | Mapping):
         raise InputError(f'solver: expected a name or a mapping such as {{"name": "pcg"}}, got {setting!r}')
-    given = {"name": setting} if isinstance(setting, str) else dict(setting)
+    given: dict[str, Any] = {"name": setting} if isinstance(setting, str) else dict(setting)
     name = given.pop("name", None)
-    if not isinstance(name, str) or (name != "auto" and name not in SOLVERS):
-        raise InputError(f"solver: expected one of auto, {', '.join(SOLVERS)}, got {name!r}")
+    check_choice("solver", name, ("auto", *SOLVERS))
     taken = {} if name == "auto" else _options(SOLVERS[name])
     for option, value in given.items():
         if option not in taken:
@@ -57,6 +56,5 @@ def _options(solver: type[Solver]) -> dict[str, Any]:
 
 def make(name: str, pattern: Pattern, **options) -> Solver:
     """Return the solver of that name for the pattern; options go to its constructor."""
-    if name not in SOLVERS:
-        raise InputError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
+    check_choice("solver", name, SOLVERS)
     return SOLVERS[name](pattern, **options)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError
+from torchdismech.errors import check_choice
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern, Scatter
 
@@ -88,6 +88,5 @@ PRODUCTS: dict[str, type[TorchProduct] | type[TorchSparseProduct]] = {
 
 def make_product(name: str, pattern: Pattern) -> TorchProduct | TorchSparseProduct:
     """Return the backend of that name for matrices of an unsymmetric pattern, in which both triangles are stored."""
-    if name not in PRODUCTS:
-        raise InputError(f"product must be one of {', '.join(PRODUCTS)}, got {name!r}")
+    check_choice("product", name, PRODUCTS)
     return PRODUCTS[name](pattern)
