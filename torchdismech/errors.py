@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import math
 import os
 import sys
 import warnings
@@ -20,12 +21,14 @@ __all__ = [
     "SimulationError",
     "Status",
     "any_of",
+    "check_choice",
+    "finite_number",
     "listed",
     "name_in_files",
     "path_of",
+    "positive_number",
     "real_number",
     "refuse_one_alone",
-    "check_choice",
     "refuse_other_dtype",
     "refuse_other_kind",
     "refuse_other_model",
@@ -103,6 +106,23 @@ def real_number(given: object, where: str, what: str = "a number") -> float:
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise InputError(refusal) from error
+
+
+def finite_number(given: object, where: str, what: str = "a finite number") -> float:
+    """Return `given` as a float; refuse infinities and NaN, too."""
+    number = real_number(given, where, what)
+    if not math.isfinite(number):
+        raise InputError(f"{where}: expected {what}, got {given!r:.80}")
+    return number
+
+
+def positive_number(given: object, where: str, what: str = "", or_zero: bool = False) -> float:
+    """Return `given` as a float; refuse what is not finite and above 0, or from 0 up with `or_zero`."""
+    what = what or f"a finite number {'from 0 up' if or_zero else 'above 0'}"
+    number = finite_number(given, where, what)
+    if number < 0 or (number == 0 and not or_zero):
+        raise InputError(f"{where}: expected {what}, got {given!r:.80}")
+    return number
 
 
 def path_of(given: object, where: str, of: str = "file") -> Path:

@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.response import Friction, Response
-from torchdismech.errors import InputError, real_number, refuse_other_kind, shown, whole_number
+from torchdismech.errors import InputError, positive_number, real_number, refuse_other_kind, shown, whole_number
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, constants_of_contact, named_forces
@@ -137,9 +137,7 @@ def shifted(model: AnyModel, names: Sequence[str], unit: float, shape: Sequence[
 
     `shape` and errors are those of `scaled`, except that constants may be zero, as a shift changes them.
     """
-    unit = real_number(unit, "shifted: unit", "a number above 0")
-    if not (math.isfinite(unit) and unit > 0):
-        raise InputError(f"shifted: unit: expected a finite number above 0, got {unit}")
+    unit = positive_number(unit, "shifted: unit")
     if isinstance(names, Mapping):
         raise InputError("shifted: powers are those of a factor, by which scaled multiplies; expected a list of names")
     places = _places_of(model, names)

@@ -22,7 +22,15 @@ from torchrl.objectives.value import GAE
 
 from torchdismech.environments import Environment
 from torchdismech.environments.torchrl import TorchRLRobotEnv
-from torchdismech.errors import InputError, path_of, real_number, refuse_other_kind, truth, whole_number
+from torchdismech.errors import (
+    InputError,
+    path_of,
+    positive_number,
+    real_number,
+    refuse_other_kind,
+    truth,
+    whole_number,
+)
 from training import ppo_checkpoint
 from training.files import writing
 
@@ -120,7 +128,7 @@ def _settings(
     settings = {
         "updates": whole_number(updates, "trained_policy: updates"),
         "actions": whole_number(actions, "trained_policy: actions"),
-        "rate": _rate(rate),
+        "rate": positive_number(rate, "trained_policy: rate", "a number above 0"),
         "discount": _discount(discount),
         "width": whole_number(width, "trained_policy: width"),
         "robots": environment.batch,
@@ -129,13 +137,6 @@ def _settings(
     }
     _refuse_one_sample(environment.batch, actions)
     return settings
-
-
-def _rate(given: float) -> float:
-    rate = real_number(given, "trained_policy: rate", "a number above 0")
-    if not 0 < rate < torch.inf:
-        raise InputError(f"trained_policy: rate: expected a number above 0, got {rate:g}")
-    return rate
 
 
 def _discount(given: float) -> float:

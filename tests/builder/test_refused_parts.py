@@ -25,7 +25,7 @@ def rod():
 @pytest.mark.parametrize("distance", [-1e-9, math.nan, math.inf, "1e-9", None, np.zeros(2)])
 def test_a_join_distance_that_is_none(distance):
     """It was taken: below zero and NaN, so that nothing was joined, infinity, so that all was one node."""
-    with pytest.raises(InputError, match=r"join_distance: expected a finite length from 0 up \[m\], got"):
+    with pytest.raises(InputError, match=r"join_distance: expected a length from 0 up \[m\], got"):
         RobotBuilder(join_distance=distance)
 
 

@@ -26,7 +26,7 @@ from torchdismech.control import PI, Fixed, Strains, Table
             {"noise": 0.1, "seed": 2**63},
             "PI: seed: expected a whole number of less than 64 bits, got 9223372036854775808",
         ),
-        ({"dt": 0.0}, "dt: expected a finite number above 0"),
+        ({"dt": 0.0}, "dt: expected a number of seconds above 0"),
         ({"noise": torch.ones(3)}, r"noise: expected a number, or shape \(11,\), got \(3,\)"),
         ({"reference": Fixed(torch.zeros(4).double())}, r"reference: expected 11 strains \(\d+ of .*\), got 4"),
         ({"reference": torch.zeros(11).double()}, r"PI: reference: expected Fixed\(values\), .* got Tensor"),

@@ -119,8 +119,8 @@ MISUNDERSTOOD = {
     "builder for a model": (lambda: run(model=builder()), "model: expected one, .*finalize.* got RobotBuilder"),
     "control for a schedule": (lambda: run(schedule=Control()), "schedule: expected a function .* got Control; lambda"),
     "class for a controller": (lambda: run(controller=control.PI), "controller: .* got the class PI itself"),
-    "text for dt": (lambda: ImplicitEuler("a"), "dt: expected a number of seconds, got 'a'"),
-    "text of a number for dt": (lambda: ImplicitEuler("1e-3"), "dt: expected a number of seconds, got '1e-3'"),
+    "text for dt": (lambda: ImplicitEuler("a"), "dt: expected a number of seconds above 0, got 'a'"),
+    "text of a number for dt": (lambda: ImplicitEuler("1e-3"), "dt: expected a number of seconds above 0, got '1e-3'"),
     "trained dt": (
         lambda: ImplicitEuler(torch.tensor(0.01, requires_grad=True)),
         "dt: got a tensor that requires gradients; only its numbers are kept",
@@ -143,20 +143,20 @@ MISUNDERSTOOD = {
         lambda: Newmark(1e-3, beta=torch.tensor(0.25, requires_grad=True)),
         "Newmark: beta: got a tensor that requires gradients",
     ),
-    "text for dt of a chain": (lambda: Radau("1e-3"), "dt: expected a number of seconds, got '1e-3'"),
+    "text for dt of a chain": (lambda: Radau("1e-3"), "dt: expected a number of seconds above 0, got '1e-3'"),
     "text for dt of an arm": (
         lambda: ArmIntegrator("1e-3"),
-        "dt: expected a number of seconds, got '1e-3'",
+        "dt: expected a number of seconds above 0, got '1e-3'",
     ),
     "an integer beyond any float for dt": (
         lambda: ImplicitEuler(10**400),
-        "dt: expected a number of seconds, got 1000",
+        "dt: expected a number of seconds above 0, got 1000",
     ),
     "an integer beyond any float for a radius": (
         lambda: builder(Circle(10**400)),
         "Circle.radius: expected numbers, got 1000",
     ),
-    "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds, got"),
+    "list for dt": (lambda: ImplicitEuler([1.0, 2.0]), "dt: expected a number of seconds above 0, got"),
     "text for a radius": (lambda: builder(Circle("a")), "Circle.radius: expected numbers, got 'a'"),
     "none for a modulus": (lambda: builder(material=Material(None, 1.0)), "Material.youngs: expected .* got None"),
     "a modulus of each robot": (

@@ -255,7 +255,7 @@ def test_integrators_by_name(name):
 REFUSED = {
     "h above dt": (lambda: Radau(0.01, h=0.02), "h: expected a whole part of dt = 0.01 s.*got 0.02 s"),
     "h no part of dt": (lambda: Radau(0.01, h=3e-3), "h: expected a whole part"),
-    "dt": (lambda: Radau(0.0), "dt: expected a finite number above 0"),
+    "dt": (lambda: Radau(0.0), "dt: expected a number of seconds above 0"),
     "tolerance": (lambda: Sdirk2(0.01, tolerance=float("nan")), "tolerance: expected a finite number"),
     "no segment": (lambda: cable(0), "segments: expected a whole number from 1 up, got 0"),
     "half a segment": (lambda: cable(1.5), "segments: expected a whole number"),

@@ -317,7 +317,7 @@ class TestChoice:
 
     def test_unknown_name_is_refused_with_the_list(self):
         """Name all solvers."""
-        with pytest.raises(InputError, match="dense, banded, multifrontal, pcg, bicgstab"):
+        with pytest.raises(InputError, match="'dense', 'banded', 'multifrontal', 'pcg', 'bicgstab'"):
             linear.make("magic", chain())
 
     @pytest.mark.parametrize("setting", [5, None, ["pcg"], {"name": ["pcg"]}])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -13,6 +11,7 @@ from torchdismech.errors import (
     FailureWarning,
     InputError,
     Status,
+    finite_number,
     real_number,
     refuse_other_kind,
     refuse_other_model,
@@ -141,7 +140,7 @@ def _check(model: Model, state: State, control: Control, last: object, steps: in
     """Refuse arguments out of range, and models whose equilibria cannot be followed."""
     model.check_batch(state, control)
     expected = "a number other than 0"
-    if not math.isfinite(ends := real_number(last, "follow.last", expected)) or ends == 0:
+    if finite_number(last, "follow.last", expected) == 0:
         raise InputError(f"follow.last: expected {expected}, got {last!r}")
     whole_number(steps, "follow.steps")
     expected = "a number above 0 and up to 1"

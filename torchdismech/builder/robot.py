@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
@@ -49,7 +48,7 @@ from torchdismech.elastic import ElasticTerm, Energy, Inelastic
 from torchdismech.errors import (
     InputError,
     check_choice,
-    real_number,
+    positive_number,
     refuse_other_dtype,
     refuse_other_kind,
     truth,
@@ -119,14 +118,10 @@ class RobotBuilder:
         check_choice("curvature", curvature, ("half-way", "averaged"))
         check_choice("mass", mass, ("lumped", "consistent"))
         check_choice("clamp_rule", clamp_rule, ("trapezoidal", "gregory"))
-        expected = "a finite length from 0 up [m]"
-        join_distance = real_number(join_distance, "join_distance", expected)
-        if not 0 <= join_distance < math.inf:
-            raise InputError(f"join_distance: expected {expected}, got {join_distance}")
         self.planar = truth(planar, "planar")
         self.curvature, self.mass, self.clamp_rule = curvature, mass, clamp_rule
         self.joints = joints
-        self.join_distance = join_distance
+        self.join_distance = positive_number(join_distance, "join_distance", "a length from 0 up [m]", or_zero=True)
         self._nodes = np.zeros((0, 3))
         self._rods: list[RodGroup] = []
         self._shells: list[ShellGroup] = []

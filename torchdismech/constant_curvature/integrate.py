@@ -17,7 +17,6 @@ the prediction's error.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,6 +46,7 @@ from torchdismech.errors import (
     InputError,
     Status,
     check_choice,
+    positive_number,
     real_number,
     refuse_unstepped,
     truth,
@@ -134,10 +134,8 @@ class ArmIntegrator:
         solver: ContactSolver | None = None,
         unsolved: str = "fail",
     ):
-        dt = real_number(dt, "dt", "a number of seconds")
+        dt = positive_number(dt, "dt", "a number of seconds above 0")
         stabilisation = real_number(stabilisation, "stabilisation")
-        if not (math.isfinite(dt) and dt > 0):
-            raise InputError(f"dt: expected a finite number above 0, got {dt}")
         check_choice("scheme", scheme, SCHEMES)
         check_choice("cone", cone, ("second_order", "pyramid"))
         if not 0 < stabilisation <= 1:

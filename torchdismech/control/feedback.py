@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchdismech.control.noise import SEEDS, normal
 from torchdismech.control.protocol import Memory, name_of
 from torchdismech.control.recorded import RecordedAnswers
-from torchdismech.errors import InputError, real_number, shown
+from torchdismech.errors import InputError, positive_number, real_number, shown
 from torchdismech.model import Model
 from torchdismech.robot.state import Control, State
 from torchdismech.values import numbers, tensor_of, where_rows
@@ -58,9 +58,7 @@ class Feedback(nn.Module, ABC):
     ):
         super().__init__()
         name = type(self).__name__
-        dt = real_number(dt, f"{name}: dt", "a number of seconds")
-        if not 0 < dt < float("inf"):
-            raise InputError(f"{name}: dt: expected a finite number above 0, the integrator's step in s, got {dt}")
+        dt = positive_number(dt, f"{name}: dt", "a number of seconds above 0, the integrator's step")
         for label, value in (("delay", delay), ("seed", seed)):
             if type(value) is not int or value < 0:
                 raise InputError(f"{name}: {label}: expected a whole number from 0 on, got {value!r}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.control.noise import uniform
-from torchdismech.errors import InputError, real_number, whole_number
+from torchdismech.errors import InputError, finite_number, whole_number
 
 __all__ = ["Draws"]
 
@@ -55,7 +55,7 @@ class Draws:
 
     def normal(self, mean: float, deviation: float, count: int | None = None) -> Tensor:
         """Return normally distributed numbers (B,), or (B, count)."""
-        mean, deviation = _finite("normal: mean", mean), _finite("normal: deviation", deviation)
+        mean, deviation = finite_number(mean, "Draws.normal: mean"), finite_number(deviation, "Draws.normal: deviation")
         if deviation < 0:
             raise InputError(f"Draws.normal: deviation: expected 0 or more, got {deviation:g}")
         # by Box and Muller's transform, as `control.noise.normal`
@@ -72,15 +72,8 @@ class Draws:
         return numbers[:, 0] if count is None else numbers
 
 
-def _finite(name: str, value: float) -> float:
-    number = real_number(value, f"Draws.{name}")
-    if not math.isfinite(number):
-        raise InputError(f"Draws.{name}: expected a finite number, got {number:g}")
-    return number
-
-
 def _bounds(what: str, low: float, high: float) -> tuple[float, float]:
-    low, high = _finite(f"{what}: low", low), _finite(f"{what}: high", high)
+    low, high = finite_number(low, f"Draws.{what}: low"), finite_number(high, f"Draws.{what}: high")
     if low > high:
         raise InputError(f"Draws.{what}: expected low below high, got {low:g} and {high:g}")
     return low, high

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.errors import InputError, real_number, warn
+from torchdismech.errors import InputError, positive_number, warn
 from torchdismech.forces.base import scalar, vector
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.surface import AFTER, NEXT, SurfaceForce, area_vector
@@ -70,10 +68,7 @@ class Thrust(SurfaceForce):
         explicit: bool = True,
     ):
         super().__init__(triangles, explicit)
-        expected = "a flow above 0 m^3/s"
-        self.smoothing = real_number(smoothing, "Thrust.smoothing", expected)
-        if not (math.isfinite(self.smoothing) and self.smoothing > 0):
-            raise InputError(f"Thrust.smoothing: expected {expected}, got {smoothing}")
+        self.smoothing = positive_number(smoothing, "Thrust.smoothing", "a flow above 0 m^3/s")
         self.coefficient = untrained(scalar(coefficient, "Thrust.coefficient"))
         self.axis = None if _is_body(axis) else untrained(_direction(axis))
         self.refill = untrained(scalar(refill, "Thrust.refill"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
-from torchdismech.errors import InputError, real_number, shown, whole_number
+from torchdismech.errors import InputError, finite_number, shown, whole_number
 from torchdismech.geometry.checks import array_of
 
 __all__ = ["arc", "helix", "polygon_writhe", "straight"]
@@ -31,7 +29,7 @@ def arc(center: ArrayLike, start: ArrayLike, axis: ArrayLike, angle: float, node
     InputError
         The angle is more than a turn, or an argument is one that `helix` would refuse.
     """
-    if abs(turned := _number(angle, "arc: angle")) > WHOLE_TURN:
+    if abs(turned := finite_number(angle, "arc: angle")) > WHOLE_TURN:
         raise InputError(f"arc: angle: expected a turn or less, -2 pi to 2 pi [rad], got {turned:g}: see math.radians")
     return _turned("arc", center, start, axis, turned, 0.0, nodes)
 
@@ -65,7 +63,7 @@ def _turned(
     arm = _vector(start, f"{kind}: start") - middle
     along = direction * (arm @ direction)
     radial = arm - along
-    turned, risen = _number(angle, f"{kind}: angle"), _number(height, f"{kind}: height")
+    turned, risen = finite_number(angle, f"{kind}: angle"), finite_number(height, f"{kind}: height")
     if abs(turned) / (count - 1) > WHOLE_TURN / 2:
         raise InputError(
             f"{kind}: angle: {turned:g} rad in {count} points are {turned / (count - 1):.3g} rad from point to point, "
@@ -77,13 +75,6 @@ def _turned(
     rise = np.linspace(0.0, risen, count)[:, None]
     spun = radial * np.cos(turn) + np.cross(direction, radial) * np.sin(turn)
     return middle + along + spun + direction * rise
-
-
-def _number(given: float, where: str) -> float:
-    """Return an angle or a height; refuse one that is not finite."""
-    if not math.isfinite(number := real_number(given, where)):
-        raise InputError(f"{where}: expected a finite number, got {given!r}")
-    return number
 
 
 def _vector(given: ArrayLike, where: str) -> np.ndarray:

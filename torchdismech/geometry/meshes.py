@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchdismech.errors import InputError, check_choice, real_number, whole_number
+from torchdismech.errors import InputError, check_choice, finite_number, positive_number, whole_number
 
 __all__ = ["Mesh", "disc", "hemisphere", "hexagon", "rectangle"]
 
@@ -75,9 +75,7 @@ def rectangle(
         )
     check_choice("pattern", pattern, RECTANGLE_PATTERNS)
     _check_seed(seed, pattern)
-    angle = real_number(angle, "angle")
-    if not math.isfinite(angle):
-        raise InputError(f"angle: expected a finite angle in rad, got {angle!r}")
+    angle = finite_number(angle, "angle", "a finite angle in rad")
     if angle != 0 and pattern != "rotated":
         raise InputError(f"angle: only pattern 'rotated' is turned, got angle {angle!r} with pattern {pattern!r}")
     if pattern in ("right", "cross"):
@@ -177,11 +175,7 @@ def hemisphere(radius: float, spacing: float, pattern: str = "regular", seed: in
 
 def _lengths(**given: float) -> list[float]:
     """Return lengths as floats; refuse those that are not positive and finite."""
-    lengths = [real_number(value, name, "a length in m") for name, value in given.items()]
-    for name, value in zip(given, lengths, strict=True):
-        if not (math.isfinite(value) and value > 0):
-            raise InputError(f"{name}: expected a positive finite length in m, got {value!r}")
-    return lengths
+    return [positive_number(value, name, "a positive finite length in m") for name, value in given.items()]
 
 
 def _check_seed(seed: int, pattern: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from torchdismech.contact.initial_overlap import warn_of_overlap
 from torchdismech.errors import (
     InputError,
     SimulationError,
+    positive_number,
     real_number,
     refuse_other_kind,
     refuse_unstepped,
@@ -382,9 +382,7 @@ class Integrator(SteppingMethod):
         chunk: int | str | None = "auto",
     ):
         super().__init__(force_tolerance, relative_tolerance, max_iterations, line_search, chunk)
-        self.dt = real_number(dt, "dt", "a number of seconds")
-        if not (math.isfinite(self.dt) and self.dt > 0):
-            raise InputError(f"dt: expected a finite number above 0, got {dt}")
+        self.dt = positive_number(dt, "dt", "a number of seconds above 0")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
     @uncompiled

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.analysis.following import EquilibriumPath, follow
-from torchdismech.errors import InputError, Status
+from torchdismech.errors import InputError, Status, positive_number
 from torchdismech.io.outputs import write_table
 from torchdismech.io.report import printed_table
 from torchdismech.io.scene import Scene, Setup
@@ -37,9 +37,10 @@ def scene_paths(
     time : the time at which the schedule and loads are taken [s]; by default the end of the scene, 0 for static ones.
     """
     simulation, state = scene.document.simulation, State.of(setup.state)
-    if time is not None and not 0 <= time < float("inf"):
-        raise InputError(f"--time: expected a finite number of seconds from 0 on, got {time:g}")
-    end = simulation.duration or 0.0 if time is None else time
+    if time is None:
+        end = simulation.duration or 0.0
+    else:
+        end = positive_number(time, "--time", "a finite number of seconds from 0 on", or_zero=True)
     state = state.replace(time=torch.full_like(state.time, end))
     refuse_half_turns(setup.schedule, setup.model, state.time)
     control = setup.schedule(state.time, setup.model)

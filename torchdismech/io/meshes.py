@@ -7,13 +7,12 @@ textures and so repeat it; in these formats nodes at exactly the same place are 
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, path_of, real_number, warn
+from torchdismech.errors import InputError, path_of, positive_number, warn
 from torchdismech.geometry.checks import LARGE
 from torchdismech.geometry.mesh_checks import check_mesh, check_triangles
 from torchdismech.geometry.mesh_files import READ_SUFFIXES, check_suffix, mesh_in_file
@@ -49,10 +48,7 @@ def read_mesh(path: str | Path, scale: float = 1.0) -> Geometry:
         would be cut there; or the scale is not above 0.
     """
     path = path_of(path, "read_mesh")
-    expected = "a finite number above 0"
-    scale = real_number(scale, f"{path}: scale", expected)
-    if not 0 < scale < math.inf:
-        raise InputError(f"{path}: scale: expected {expected}, got {scale}")
+    scale = positive_number(scale, f"{path}: scale")
     nodes, triangles = mesh_in_file(path)
     repeats_nodes = path.suffix.lower() in MERGED
     if repeats_nodes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, check_choice, real_number, refuse_unstepped, truth, whole_number
+from torchdismech.errors import InputError, Status, check_choice, positive_number, refuse_unstepped, truth, whole_number
 from torchdismech.model.reduced import report_failures
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
@@ -85,12 +84,9 @@ class ChainIntegrator:
         max_iterations: int = 30,
         max_substeps: int = 0,
     ):
-        dt = real_number(dt, "dt", "a number of seconds")
-        h = dt if h is None else real_number(h, "h", "a number of seconds")
-        tolerance = None if tolerance is None else real_number(tolerance, "tolerance")
-        for name, value in (("dt", dt), ("h", h), ("tolerance", tolerance)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise InputError(f"{name}: expected a finite number above 0, got {value}")
+        dt = positive_number(dt, "dt", "a number of seconds above 0")
+        h = dt if h is None else positive_number(h, "h", "a number of seconds above 0")
+        tolerance = None if tolerance is None else positive_number(tolerance, "tolerance")
         parts = round(dt / h)
         if h > dt or abs(parts * h - dt) > 1e-9 * dt:
             raise InputError(f"h: expected a whole part of dt = {dt:g} s, over which the control is held, got {h:g} s")

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.elastic import Energy, Inelastic, Past
-from torchdismech.errors import refuse_other_kind, whole_number
-from torchdismech.testing.report import SAME, Report, comparison, positive, robots_check, separation_check, shape_check
+from torchdismech.errors import positive_number, refuse_other_kind, whole_number
+from torchdismech.testing.report import SAME, Report, comparison, robots_check, separation_check, shape_check
 from torchdismech.testing.robots import refuse_other_robots
 from torchdismech.testing.terms import check_energy
 
@@ -35,7 +35,7 @@ def check_inelastic(
     """
     refuse_other_kind("check_inelastic(law, strains): law", law, Inelastic, "an Inelastic")
     strains, robots = whole_number(strains, "check_inelastic: strains"), whole_number(robots, "check_inelastic: robots")
-    size, elapsed = positive(size, "check_inelastic: size"), positive(elapsed, "check_inelastic: elapsed")
+    size, elapsed = positive_number(size, "check_inelastic: size"), positive_number(elapsed, "check_inelastic: elapsed")
     refuse_other_robots("check_inelastic", law, robots, "give robots=COUNT")
     generator = torch.Generator().manual_seed(1)
     first, now = size * torch.randn(

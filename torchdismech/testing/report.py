@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,8 +9,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from torchdismech.errors import InputError, real_number
 
 __all__ = [
     "DERIVATIVE",
@@ -26,7 +23,6 @@ __all__ = [
     "differences",
     "finite_check",
     "fixed_generator",
-    "positive",
     "robots_check",
     "rounding",
     "separation_check",
@@ -131,15 +127,6 @@ def robots_check(function: Callable[[Tensor], Tensor], point: Tensor) -> Check:
     moved = point.clone()
     moved[..., 0] *= 1.1
     return comparison("no robot changes another", function(moved)[..., 1:], function(point)[..., 1:], SAME)
-
-
-def positive(given: float, where: str) -> float:
-    """Return a typical size as a float; refuse zero, as all may be right at rest, and what is not finite."""
-    expected = "a finite number above 0"
-    value = real_number(given, where, expected)
-    if not 0 < value < math.inf:
-        raise InputError(f"{where}: expected {expected}, got {given!r}")
-    return value
 
 
 def fixed_generator() -> torch.Generator:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchdismech.compilation import Compilation, Cost
 from torchdismech.elastic import Assembly, ElasticTerm, Energy, LinearElastic, Stencil
 from torchdismech.elastic.scatters import couplings
-from torchdismech.errors import InputError, refuse_other_kind, whole_number
+from torchdismech.errors import InputError, positive_number, refuse_other_kind, whole_number
 from torchdismech.robot.state import Control, State, control_of
 from torchdismech.sparse import Pattern
 from torchdismech.testing.report import (
@@ -24,7 +24,6 @@ from torchdismech.testing.report import (
     differences,
     finite_check,
     fixed_generator,
-    positive,
     robots_check,
     rounding,
     separation_check,
@@ -100,7 +99,7 @@ def check_energy(energy: Energy, strains: int, size: float = 1.0, stencils: int 
         whole_number(count, f"check_energy: {name}")
         for name, count in (("strains", strains), ("stencils", stencils), ("robots", robots))
     )
-    size = positive(size, "check_energy: size")
+    size = positive_number(size, "check_energy: size")
     refuse_other_robots("check_energy", energy, robots, "give robots=COUNT")
     report = Report(f"{type(energy).__name__}: {strains} strains of size {size:g}")
     point = size * torch.randn(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from torchdismech.errors import InputError, listed, path_of, real_number, refuse_other_kind, truth
+from torchdismech.errors import InputError, finite_number, listed, path_of, real_number, refuse_other_kind, truth
 from torchdismech.io.outputs import refuse_no_place, replacing
 from torchdismech.view.arrows import COLOUR
 from torchdismech.view.raster import Camera, Triangles, draw
@@ -60,8 +60,8 @@ def save_movie(
     path = path_of(path, "save_movie")
     write = _writer(path, fps, size)
     for name, angle in (("azimuth", azimuth), ("elevation", elevation)):
-        if angle is not None and not math.isfinite(real_number(angle, f"--{name}", "degrees")):
-            raise InputError(f"--{name}: expected degrees, got {angle}")
+        if angle is not None:
+            finite_number(angle, f"--{name}", "degrees")
     frames: Iterable[np.ndarray] = pictures(scenery, size, azimuth, elevation)
     if truth(progress, "save_movie: progress"):
         frames = with_bar(frames, len(scenery), path.name)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from torchdismech.contact import HalfSpace
-from torchdismech.errors import InputError, real_number
+from torchdismech.errors import positive_number
 from torchdismech.model.appearance import Thing
 from torchdismech.robot.body import Sections
 from torchdismech.trajectory import Trajectory
@@ -25,10 +25,8 @@ OBSTACLE = np.array([150, 150, 150], dtype=np.uint8)
 
 def circles(edges: int, radius: float) -> Sections:
     """Return round sections of one radius [m] for all edges."""
-    expected = "a positive number of metres"
-    if not 0 < real_number(radius, "radius", expected) < np.inf:
-        raise InputError(f"radius: expected {expected}, got {radius}")
-    return Sections(np.full(edges, 2 * radius), np.full(edges, 2 * radius), np.ones(edges, dtype=bool))
+    width = np.full(edges, 2 * positive_number(radius, "radius", "a positive number of metres"))
+    return Sections(width, width, np.ones(edges, dtype=bool))
 
 
 def guessed_radius(trajectory: Trajectory) -> float:

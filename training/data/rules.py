@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from torchdismech.errors import InputError, check_choice
+from torchdismech.errors import InputError, check_choice, positive_number
 
 __all__ = ["Rules"]
 
@@ -46,8 +45,8 @@ class Rules:
             check_choice(f"Rules.{name}", getattr(self, name), choices)
         for name in ("despike_speed", "max_extent", "edge_wander"):
             value = getattr(self, name)
-            if not (value is None and name == "despike_speed") and not 0 < value < math.inf:
-                raise InputError(f"Rules.{name}: expected a positive number, got {value}")
+            if not (value is None and name == "despike_speed"):
+                positive_number(value, f"Rules.{name}", "a positive number")
         if self.nodes is not None and self.nodes < 2:
             raise InputError(f"Rules.nodes: expected at least 2, got {self.nodes}")
         if not 0 <= self.max_gap <= LONGEST_GAP:

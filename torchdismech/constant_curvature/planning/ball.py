@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchdismech.constant_curvature.planning.casadi import casadi
-from torchdismech.constant_curvature.planning.checks import finite_numbers, size
+from torchdismech.constant_curvature.planning.checks import finite_numbers
 from torchdismech.constant_curvature.planning.expressions import bend_series
+from torchdismech.errors import positive_number
 
 __all__ = ["Ball", "Touch", "quaternion_after", "touch"]
 
@@ -43,7 +44,8 @@ class Ball:
     def __post_init__(self):
         object.__setattr__(self, "center", finite_numbers(self.center, "Ball.center", "three finite numbers", 3))
         for name in ("radius", "mass", "damping", "friction"):
-            object.__setattr__(self, name, size(getattr(self, name), f"Ball.{name}", name in ("radius", "mass")))
+            or_zero = name in ("damping", "friction")
+            object.__setattr__(self, name, positive_number(getattr(self, name), f"Ball.{name}", or_zero=or_zero))
         object.__setattr__(self, "inertia", 0.4 * self.mass * self.radius**2)
 
 

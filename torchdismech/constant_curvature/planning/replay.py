@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
-from torchdismech.constant_curvature.planning.checks import size
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.rotation import refuse_other_models
 from torchdismech.constant_curvature.planning.turning import TurningBall
 from torchdismech.contact import Complementarity, Friction, Obstacle, Sphere
-from torchdismech.errors import InputError, refuse_other_kind
+from torchdismech.errors import InputError, positive_number, refuse_other_kind
 from torchdismech.robot.state import Control
 
 __all__ = ["Replay", "angle_between", "replay"]
@@ -78,7 +77,7 @@ def replay(
     """
     refuse_other_models("replay", arm, ball)
     refuse_other_kind("replay: plan", plan, Plan, "a Plan")
-    dt, gain = size(dt, "dt", above_zero=True), size(gain, "gain")
+    dt, gain = positive_number(dt, "dt"), positive_number(gain, "gain", or_zero=True)
     parts = round(plan.step / dt)
     if parts < 1 or not math.isclose(parts * dt, plan.step, rel_tol=1e-9):
         raise InputError(f"dt: expected a step that divides the plan's, {plan.step:g} s, got {dt!r}")

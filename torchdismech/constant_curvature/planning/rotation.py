@@ -13,12 +13,19 @@ from torch import Tensor
 from torchdismech.constant_curvature.arm import PneumaticArm
 from torchdismech.constant_curvature.planning.ball import Ball
 from torchdismech.constant_curvature.planning.casadi import casadi
-from torchdismech.constant_curvature.planning.checks import finite_numbers, size
+from torchdismech.constant_curvature.planning.checks import finite_numbers
 from torchdismech.constant_curvature.planning.expressions import STEEPEST, ArmExpressions
 from torchdismech.constant_curvature.planning.plan import Plan
 from torchdismech.constant_curvature.planning.solving import IPOPT, Limits, Motion
 from torchdismech.constant_curvature.planning.transcription import Task
-from torchdismech.errors import InputError, real_number, refuse_other_kind, refuse_other_model, whole_number
+from torchdismech.errors import (
+    InputError,
+    finite_number,
+    positive_number,
+    refuse_other_kind,
+    refuse_other_model,
+    whole_number,
+)
 
 __all__ = ["plan_rotation", "refuse_other_models", "rotation_about", "touching_start"]
 
@@ -32,10 +39,7 @@ def rotation_about(axis: str | Sequence[float], degrees: float) -> Tensor:
     along = torch.tensor(finite_numbers(vector, "axis", expected, 3), dtype=torch.float64, device="cpu")
     if not bool(along.any()):
         raise InputError(f"axis: expected {expected}, got {axis!r}")
-    angle = real_number(degrees, "degrees", "a finite number")
-    if not math.isfinite(angle):
-        raise InputError(f"degrees: expected a finite number, got {degrees!r}")
-    half = math.radians(angle) / 2
+    half = math.radians(finite_number(degrees, "degrees")) / 2
     return torch.cat([along.new_tensor([math.cos(half)]), math.sin(half) * along / along.norm()])
 
 
@@ -94,8 +98,8 @@ def plan_rotation(
         ("max_iterations", max_iterations, 1),
     ):
         whole_number(number, name, least)
-    duration, thickness = size(duration, "duration", above_zero=True), size(thickness, "thickness", above_zero=True)
-    least_normal, relaxations = size(least_normal, "least_normal"), _relaxations(relaxations)
+    duration, thickness = positive_number(duration, "duration"), positive_number(thickness, "thickness")
+    least_normal, relaxations = positive_number(least_normal, "least_normal", or_zero=True), _relaxations(relaxations)
     elongations = _bounds(elongations)
     _check_elongations(arm, elongations)
     task = Task(ArmExpressions(arm), ball, _unit(target), duration / steps, directions, thickness)
@@ -131,8 +135,8 @@ def touching_start(
     """
     refuse_other_models("touching_start", arm, ball)
     ca, expressions = casadi(), ArmExpressions(arm)
-    elongations, least_normal = _bounds(elongations), size(least_normal, "least_normal")
-    thickness = size(thickness, "thickness", above_zero=True)
+    elongations, least_normal = _bounds(elongations), positive_number(least_normal, "least_normal", or_zero=True)
+    thickness = positive_number(thickness, "thickness")
     q = ca.SX.sym("q", arm.n_dofs)
     task = Task(expressions, ball, np.array([1.0, 0, 0, 0]), 1.0, thickness=thickness)
     middle, turn = expressions.end(q)

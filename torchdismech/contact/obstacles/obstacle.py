@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,7 +16,7 @@ from torchdismech.contact.obstacles.shape_checks import refuse_wrong_shape
 from torchdismech.contact.obstacles.shapes import HalfSpace
 from torchdismech.contact.obstacles.touch_points import Surface, TouchPoints
 from torchdismech.contact.response import Friction, Response, warn_of_wide_tolerance
-from torchdismech.errors import InputError, name_in_files, real_number, refuse_other_kind, truth
+from torchdismech.errors import InputError, name_in_files, positive_number, refuse_other_kind, truth
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.rubbing import RubbingForce
 from torchdismech.fused import compiled_code_accepts, traced
@@ -370,10 +368,7 @@ class Obstacle(Ruled, RubbingForce):
 
 def _length_between_points(spacing: float, shape: Shape) -> float:
     """Return a spacing of points as a float; refuse what is no length, and any for a half-space."""
-    expected = "one length above 0 m for all robots"
-    length = real_number(spacing, "Obstacle.spacing", expected)
-    if not 0 < length < math.inf:
-        raise InputError(f"Obstacle.spacing: expected {expected}, got {spacing}")
+    length = positive_number(spacing, "Obstacle.spacing", "one length above 0 m for all robots")
     if isinstance(shape, HalfSpace):
         raise InputError(
             "Obstacle.spacing: what lies between nodes that are above a plane is above it, too; leave it out"
