@@ -334,8 +334,10 @@ NO_RULES = {
     "speed": ({"despike_speed": 0.0}, "despike_speed: expected a positive"),
     "wander": ({"edge_wander": float("nan")}, "edge_wander: expected a positive"),
     "extent": ({"max_extent": -1.0}, "max_extent: expected a positive"),
-    "nodes": ({"nodes": 1}, "nodes: expected at least 2"),
-    "gap": ({"max_gap": -1}, "max_gap: expected a number of frames"),
+    "nodes": ({"nodes": 1}, "nodes: expected a whole number from 2 up"),
+    "gap": ({"max_gap": -1}, "max_gap: expected a whole number from 0 up"),
+    "long gap": ({"max_gap": 10**7}, "max_gap: expected a number of frames"),
+    "text": ({"max_extent": "10"}, "max_extent: expected a positive number, got '10'"),
 }
 
 

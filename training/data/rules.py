@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchdismech.errors import InputError, check_choice, positive_number
+from torchdismech.errors import InputError, check_choice, positive_number, whole_number
 
 __all__ = ["Rules"]
 
@@ -47,7 +47,7 @@ class Rules:
             value = getattr(self, name)
             if not (value is None and name == "despike_speed"):
                 positive_number(value, f"Rules.{name}", "a positive number")
-        if self.nodes is not None and self.nodes < 2:
-            raise InputError(f"Rules.nodes: expected at least 2, got {self.nodes}")
-        if not 0 <= self.max_gap <= LONGEST_GAP:
+        if self.nodes is not None:
+            whole_number(self.nodes, "Rules.nodes", least=2)
+        if whole_number(self.max_gap, "Rules.max_gap", least=0) > LONGEST_GAP:
             raise InputError(f"Rules.max_gap: expected a number of frames from 0 to {LONGEST_GAP}, got {self.max_gap}")
