@@ -471,7 +471,7 @@ def test_a_tendon_pulls_the_nodes_of_a_shell():
         (lambda: rod(Tendons([Fixed([[0, 0, 0], [0, 0, 1]])], tension=1.0)), "acts on nothing"),
         (lambda: rod(Tendons([AtNodes([1, 2], np.zeros((3, 3)))], tension=1.0)), "expected offsets of shape"),
         (lambda: rod(Tendons([AtNodes([1, 2], (0, 0, math.nan))], tension=1.0)), "finite"),
-        (lambda: AtNodes([1], frame="body"), "'world' or 'material'"),
+        (lambda: AtNodes([1], frame="body"), "'world', 'material'"),
         (lambda: OnEdges([1], at=2.0), "0 to 1"),
         (lambda: Tendons([[1, 2]], tension=1.0), "AtNodes, OnEdges or Fixed"),
         (lambda: Tendons([], tension=1.0), "got none"),
