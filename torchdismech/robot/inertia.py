@@ -22,6 +22,7 @@ from torchdismech.sparse import Pattern, Scatter
 __all__ = ["Inertia"]
 
 CG_ITERATIONS = 60  # of conjugate gradients: the condition number is about 5, so that 40 already reach rounding
+TIE = 8  # units of rounding: shares of the masses at the two ends of a link that differ by less are equal
 CG_TOLERANCE = 1e-14  # relative tolerance of conjugate gradients where the condition number depends on the robot
 
 
@@ -36,7 +37,7 @@ class Inertia(nn.Module):
 
     Masses may be trained, or set in a step. Then w follows them: it is the smaller one of a share (`Body.link_share`)
     of the masses at either end. So a factor for all masses scales all of M, and mass that is added to one node couples
-    it to no other.
+    it to no other. As built, both shares are equal. There w has a kink, and its gradient is the mean of both sides.
 
     Parameters
     ----------
@@ -100,7 +101,8 @@ class Inertia(nn.Module):
         """Return the weights w (.., L) of the links [kg]."""
         body = self._body[0]
         first, second = (body.link_share * self.mass[..., self._ends]).chunk(2, dim=-1)
-        shared = torch.minimum(first, second)
+        is_tie = (first - second).abs() <= TIE * torch.finfo(first.dtype).eps * first
+        shared = torch.where(is_tie, 0.5 * (first + second), torch.minimum(first, second))
         if body.edge_inertia is None:
             return shared
         of_edges = body.edge_inertia / body.edge_length**2
