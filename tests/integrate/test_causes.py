@@ -18,6 +18,7 @@ from torchdismech import (
     forces,
     rollout,
     straight,
+    unroll,
 )
 from torchdismech.actuation import AtNodes, Tendons
 from torchdismech.errors import FailureWarning
@@ -149,6 +150,20 @@ def turned(angle, axis):
     half = 0.5 * angle
     turn = [math.cos(half), *(math.sin(half) * float(axis == k) for k in "xyz")]
     return torch.tensor([[[0.0, 0.0, 0.0, *turn]]], dtype=torch.float64)
+
+
+@pytest.mark.filterwarnings("ignore::torchdismech.errors.FailureWarning")
+def test_steps_fail_within_checkpoints_as_without():
+    """Keep the search for the cause out of the checkpoint, which took its steps once more within it and raised."""
+    model = rod(forces.Gravity((0.0, 0.0, -9.81)), Below())
+    gradients = []
+    for checkpoint_every in (None, 2):
+        push = torch.zeros(1, model.n_dofs, dtype=torch.float64, requires_grad=True)
+        fails = ImplicitEuler(DT, max_iterations=1)
+        run = unroll(model, model.initial_state(velocity=push), fails, 3, checkpoint_every=checkpoint_every)
+        assert run.status.tolist() == [int(Status.MAX_ITERATIONS)]
+        gradients += torch.autograd.grad(run.state.velocity.sum(), [push])
+    assert torch.equal(*gradients)  # both pass unchanged through the steps that failed
 
 
 @pytest.mark.parametrize(

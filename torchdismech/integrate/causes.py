@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchdismech.actuation import Tendons
 from torchdismech.errors import Status, warn
+from torchdismech.integrate.gradients.checkpoints import apart_from_checkpoints
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.model import Model
 from torchdismech.model.faults import what_is_wrong
@@ -98,7 +99,7 @@ def cause_in_users_code(
         states = [robot_state, _ahead(robot_state, dt)] if lost else [robot_state]
         if not all(bool(torch.isfinite(tensor).all()) for tensor in control_row.tensors().values()):
             states = []  # the control is not finite, so users' code is not to blame for what is not
-        with per_robot(model).rows(robot, 1).in_place():
+        with apart_from_checkpoints(), per_robot(model).rows(robot, 1).in_place():
             for at in states:
                 if not_finite := what_is_not_finite(parts, robot_state, at, control_row, robot_rows):
                     return f"{not_finite}, where positions and velocities are finite; {LOOK}"
