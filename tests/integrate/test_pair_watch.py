@@ -102,6 +102,16 @@ def test_most_steps_need_no_search(searches):
     assert torch.equal(after.q, single[-1][0].q) and torch.equal(after.velocity, single[-1][0].velocity)
 
 
+def test_searches_that_find_nothing_become_rare(monkeypatch):
+    """Look for pairs in fewer and fewer steps where all that is found is near."""
+    made, width = [], PairWatch._width
+    monkeypatch.setattr(PairWatch, "_width", lambda *given: made.append(1) or width(*given))
+    monkeypatch.setattr(PairWatch, "near", lambda *_: torch.tensor(True, device="cpu"))
+    model, integrator = falling("penalty", 0.5), ImplicitEuler(1e-3)
+    one_by_one(model, integrator, model.initial_state(), 12 + 63)  # the first 12 are not recorded
+    assert len(made) == 6  # with pauses of 0, 1, 3, 7, 15 and 31 steps after them
+
+
 @pytest.mark.parametrize("changed", ["tolerance", "radius"])
 def test_parts_that_grow_are_seen(changed):
     """Find the contact of parts that grow, in place, to where they touch while their pairs are watched."""

@@ -49,7 +49,8 @@ class PairWatch:
         self._contacts = problem.model.self_contacts
         self._calls = [_calls(self._contacts, table) for table in _of_straight_edges(self._contacts, pairs.listed)]
         self._constants: list[Tensor] = []  # of the contacts, when the pairs were found; empty where none are known
-        self._found_at: Tensor | None = None  # (B,) [s] end of the step in which they were found
+        # (B,) [s] end of the step in which they were found; None where they were not
+        self._found_at: Tensor | None = torch.full_like(problem.state.time, torch.nan)
         self._pause = self._last_pause = 0
 
     @property
@@ -90,9 +91,9 @@ class PairWatch:
             self._pause -= 1
             return False
         before, self._constants = problem.state, []
-        served = self._found_at is None or not torch.equal(self._found_at, before.time)
+        served = self._found_at is not None and not torch.equal(self._found_at, before.time)
         self._last_pause = self._pause = 0 if served else min(2 * self._last_pause + 1, LONGEST_PAUSE)
-        self._found_at = after.time.clone()
+        self._found_at = None
         pairs = problem.model.contact.may_touch(before.q, after.q, self._width(before, after))
         assert pairs is not None
         watched = _of_straight_edges(self._contacts, pairs.listed)
@@ -105,6 +106,7 @@ class PairWatch:
         if bool(self.near(before, after, problem.running)):
             return False
         self._constants = [constant.clone() for constant in self._contacts.constants()]
+        self._found_at = after.time.clone()
         return True
 
     def _width(self, before: State, after: State) -> Tensor:
