@@ -86,6 +86,15 @@ def test_obstacles(shape, law, constant):
     assert_fails(lying(Obstacle(SHAPES[shape](), *LAWS[law](), name="floor")), f"floor.{constant}")
 
 
+@pytest.mark.parametrize("law", ["penalty", "barrier"])
+@pytest.mark.parametrize("others", [(), ("penalty",)])
+@pytest.mark.filterwarnings("ignore:rollout. robot 0. not_finite")
+def test_an_obstacle_far_away(law, others):
+    """Fail where a stiffness becomes NaN that no force reads yet, with and without parts that may touch each other."""
+    floor = Obstacle(HalfSpace((0, 0, -1), (0, 0, 1)), *LAWS[law](), name="floor")
+    assert_fails(lying(floor, *(SelfContact(*LAWS[other]()) for other in others)), "floor.stiffness")
+
+
 @pytest.mark.parametrize("law", ["penalty", "constraint"])
 @pytest.mark.filterwarnings("ignore:rollout. robot 0. not_finite")
 def test_a_normal_without_a_direction(law):

@@ -136,16 +136,21 @@ class ContactModel:
         """Return the pairs of parts that may touch at q (B, n), as `may_touch` does for a motion."""
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
+    def undefined_laws(self, state: State) -> Tensor:
+        """Return the robots (B,) bool of which some constant of a law is NaN, also while nothing touches."""
+        is_nan = torch.zeros_like(state.time, dtype=torch.bool)
+        for contact in (*self.obstacles, *self.self_contacts):
+            for constant in constants_of(contact.law):
+                is_nan = is_nan | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
+        return is_nan
+
     def undefined(self, state: State) -> Tensor:
         """Return the robots (B,) bool whose contacts are undefined, as constants of a law or distances are NaN.
 
         Without this check comparisons would take a NaN gap for surfaces far apart, and NaN friction for none. Distances
         are evaluated at one point of each robot: a shape with a NaN constant has NaN distances everywhere.
         """
-        is_nan = torch.zeros_like(state.time, dtype=torch.bool)
-        for contact in (*self.obstacles, *self.self_contacts):
-            for constant in constants_of(contact.law):
-                is_nan = is_nan | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
+        is_nan = self.undefined_laws(state)
         for obstacle in self.obstacles:
             distance = (
                 obstacle.shape.distance(obstacle.relative_points(state.q, state.time)[:, :1]) - obstacle.points.radius

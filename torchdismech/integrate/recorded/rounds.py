@@ -99,7 +99,7 @@ class SetUp(NamedTuple):
     progress, fraction : how far the search is, and what part of its Newton step each row tries next (B,); rounds write
         to them.
     earlier : (B,) iterations of the attempts before the present one; none yet.
-    running : (B,) the robots that are stepped: those that are to be and whose state is finite.
+    running : (B,) the robots that are stepped: those that are to be, whose state is finite and whose contact laws are.
     """
 
     equations: StepEquations

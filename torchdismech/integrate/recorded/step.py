@@ -289,7 +289,9 @@ class RecordedStep:
 
     def _set_up(self) -> SetUp:
         problem = self.static.problem
-        running = problem.running & problem.state.finite()
+        contact, running = problem.model.contact, problem.running & problem.state.finite()
+        if not contact.none:
+            running = running & ~contact.undefined_laws(problem.state)
         equations = self.static.prepared_equations()
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
@@ -313,7 +315,7 @@ class RecordedStep:
         return End(after, status, iterations, suspect.any(), near, step_contact(equations, q, accepted))
 
     def _status(self, status: Tensor) -> Tensor:
-        """Return the status (B,) of the robots: NOT_FINITE for those that were not stepped because of their state."""
+        """Return the status (B,) of the robots: NOT_FINITE for those not stepped, as a number is not finite."""
         return torch.where(self.static.problem.running & ~self._set_up_results.running, int(Status.NOT_FINITE), status)
 
 
