@@ -5,10 +5,12 @@ import torch
 
 from torchdismech import (
     Circle,
+    Control,
     ImplicitEuler,
     ImplicitMidpoint,
     Material,
     RobotBuilder,
+    Status,
     forces,
     rollout,
     straight,
@@ -190,3 +192,19 @@ def test_smooth_lines_are_not_watched(searches):
     after, _ = integrator.steps(model, warmed(model, integrator), 20)
     expected, _ = integrator.steps(straight_ones, warmed(straight_ones, integrator), 20)
     assert torch.equal(after.q, expected.q)  # nothing touches yet
+
+
+def test_a_robot_that_is_not_finite_spoils_no_gradient():
+    """Leave a robot where it is that begins with NaN, and its gradient what it is, while the other falls."""
+    model, integrator = falling("constraint", 0.05), ImplicitEuler(2e-3)
+    start = warmed(model, integrator, torch.zeros(2, model.n_dofs, dtype=torch.float64))
+    q = start.q.clone()
+    q[1, 40] = torch.nan
+    found = []
+    for schedule in (None, lambda time, model: Control()):  # which is asked before each step
+        velocity = start.velocity.clone().requires_grad_()
+        with pytest.warns(RuntimeWarning, match="State.q of robot 1 .*holds NaN"):
+            run = unroll(model, start.replace(q=q, velocity=velocity), integrator, 8, schedule)
+        assert run.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE]
+        found += torch.autograd.grad(run.q[-1, 0].square().sum(), velocity)
+    assert torch.allclose(*found, rtol=1e-12, atol=0)  # the same steps
