@@ -47,8 +47,8 @@ class BackwardResults(NamedTuple):
 class RecordedAdjoint:
     """The recorded backward pass of steps of a kind, by those inputs of the steps that require gradients.
 
-    Its static buffers are, in this order, the inputs (see `InputLayout`), q at the root, and the gradients by the
-    fields of the state after the step.
+    Its static buffers are, in this order, the inputs (see `InputLayout`), q at the root, the gradients by the fields of
+    the state after the step, and the loads of points, if any.
 
     Parameters
     ----------
@@ -151,9 +151,10 @@ class RecordedAdjoint:
         return self._without_zeros
 
     def another(self) -> RecordedAdjoint:
-        """Return a recording of the same backward pass on memory of its own, for another thread."""
+        """Return a recording of the same backward pass on memory of its own, for another thread; not under loads."""
+        assert self._load is None
         leaves = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
-        given = zip(self._static[self._first_gradient :], self._left_out, strict=False)
+        given = zip(self._static[self._first_gradient :], self._left_out, strict=True)
         gradients = [None if left_out else gradient for gradient, left_out in given]
         pool = memory_pool(self._dt.device)
         return RecordedAdjoint(self._kind, self._recipe, leaves, self._static[self._q], gradients, pool)
