@@ -19,6 +19,7 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.slides import SlidingEntries
 from torchdismech.robot.state import State
 from torchdismech.robot.unknowns import Unknowns
+from torchdismech.rows import finite_rows
 from torchdismech.sparse import Pattern
 from torchdismech.values import Place, Values
 
@@ -137,15 +138,13 @@ class ContactModel:
         return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
 
     def undefined_laws(self, state: State) -> Tensor:
-        """Return the robots (B,) bool of which some constant of a law is NaN, also while nothing touches."""
-        is_nan = torch.zeros_like(state.time, dtype=torch.bool)
-        for contact in (*self.obstacles, *self.self_contacts):
-            for constant in constants_of(contact.law):
-                is_nan = is_nan | constant.detach().isnan().reshape(-1)  # (1,) or (B,)
-        return is_nan
+        """Return the robots (B,) bool of which some constant of a law is not finite, also while nothing touches."""
+        constants = [constant.detach() for law in self.laws for constant in constants_of(law)]
+        of_robots = [constant.expand(state.batch, 1) for constant in constants]
+        return ~finite_rows([state.time, *of_robots])  # laws of users may have no constants
 
     def undefined(self, state: State) -> Tensor:
-        """Return the robots (B,) bool whose contacts are undefined, as constants of a law or distances are NaN.
+        """Return the robots (B,) bool whose contacts are undefined: see `undefined_laws`, or distances are NaN.
 
         Without this check comparisons would take a NaN gap for surfaces far apart, and NaN friction for none. Distances
         are evaluated at one point of each robot: a shape with a NaN constant has NaN distances everywhere.
