@@ -194,6 +194,7 @@ def test_smooth_lines_are_not_watched(searches):
     assert torch.equal(after.q, expected.q)  # nothing touches yet
 
 
+@pytest.mark.filterwarnings("ignore:unroll. robot 1. not_finite")
 def test_a_robot_that_is_not_finite_spoils_no_gradient():
     """Leave a robot where it is that begins with NaN, and its gradient what it is, while the other falls."""
     model, integrator = falling("constraint", 0.05), ImplicitEuler(2e-3)
