@@ -87,10 +87,10 @@ class PairWatch:
 
         After pairs that served no step there is a pause of some steps.
         """
+        before, self._constants = problem.state, []
         if self._pause:
             self._pause -= 1
             return False
-        before, self._constants = problem.state, []
         served = self._found_at is not None and not torch.equal(self._found_at, before.time)
         self._last_pause = self._pause = 0 if served else min(2 * self._last_pause + 1, LONGEST_PAUSE)
         self._found_at = None
