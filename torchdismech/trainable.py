@@ -26,6 +26,7 @@ from torchdismech.errors import InputError, positive_number, real_number, refuse
 from torchdismech.model import Model
 from torchdismech.model.constants import constants as constants_of
 from torchdismech.model.constants import constants_in, constants_of_contact, named_forces
+from torchdismech.origin import class_of
 from torchdismech.snapshot import Snapshot
 from torchdismech.values import Place, Values, problem_of_bounds
 
@@ -316,28 +317,28 @@ def _attach(model: AnyModel, places: Mapping[str, Place], changes: Mapping[str, 
 def _let_pickle(module: nn.Module) -> None:
     """Let a module with trained constants be pickled, which torch refuses as pickle cannot find the class it made.
 
-    A pickle holds the class below that one, and the changes, which are registered anew as it is read.
+    A pickle holds the class below that one, and all parametrizations of the module, a user's own among them.
     """
     type(module).__reduce_ex__ = _as_pickled  # type: ignore[method-assign,assignment]
 
 
 def _as_pickled(module: nn.Module, protocol: object) -> tuple:
-    """Return what pickle calls to make the module again: `_read` with its class, its attributes and its changes."""
-    kind: Any = type(module).__base__
+    """Return what pickle calls to make the module again: `_read`, its class, attributes and parametrizations."""
+    kind: Any = class_of(module)
     attributes = kind.__getstate__(module)
     modules = dict(attributes["_modules"])
-    changes = {name: (made.original, list(made)) for name, made in modules.pop("parametrizations").items()}
-    return _read, (kind, attributes | {"_modules": modules}, changes)
+    made = modules.pop("parametrizations")
+    return _read, (kind, attributes | {"_modules": modules}, made)
 
 
-def _read(kind: type[nn.Module], attributes: dict, changes: dict[str, tuple[Tensor, list[nn.Module]]]) -> nn.Module:
+def _read(kind: type[nn.Module], attributes: dict, made: nn.ModuleDict) -> nn.Module:
     """Return the module that `_as_pickled` took apart."""
     module = kind.__new__(kind)
     module.__setstate__(attributes)
-    for name, (original, made) in changes.items():
-        (module._parameters if isinstance(original, nn.Parameter) else module._buffers)[name] = original  # type: ignore[assignment]
-        for change in made:
-            parametrize.register_parametrization(module, name, change, unsafe=True)
+    for name in made:  # torch makes the class; what it would register takes numbers through each `right_inverse` again
+        module._buffers[name] = torch.empty(0)
+        parametrize.register_parametrization(module, name, nn.Identity(), unsafe=True)
+    module.parametrizations = made
     _let_pickle(module)
     return module
 

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from torch.nn.utils import parametrize
 
 from tests.rods import rod_through
 from torchdismech import (
@@ -159,6 +160,41 @@ def test_trained_models_are_pickled(made, integrator, factor, shift):
         assert name == same and torch.equal(own, other) and own.requires_grad == other.requires_grad
         assert own.grad is other.grad is None or torch.equal(own.grad, other.grad)
     assert sum(parameter.requires_grad for parameter in read.parameters()) == 2  # the factor is still one for both
+
+
+class Positive(torch.nn.Module):
+    """A user's parametrization: it keeps the logarithms of positive numbers."""
+
+    def forward(self, logarithm):
+        """Return the numbers."""
+        return logarithm.exp()
+
+    def right_inverse(self, numbers):
+        """Return their logarithms, which torch keeps."""
+        return numbers.log()
+
+
+class Drag(Learned):
+    """A learned drag whose weight a user keeps positive, beside a rate that is trained."""
+
+    per_robot = ("rate",)
+
+    def __init__(self):
+        super().__init__()
+        self.rate = torch.nn.Parameter(torch.full((), 2.0, dtype=torch.float64), requires_grad=False)
+        self.weight.data.fill_(3.0)
+        parametrize.register_parametrization(self, "weight", Positive())
+
+
+def test_parametrizations_of_users_are_pickled_beside_trained_constants():
+    """Pickle a force twice in evaluation mode: its weight stays 3, not log(log(3)), and its parts stay in that mode."""
+    model = rod_through(straight((0, 0, 0), (0.3, 0, 0), 4), Circle(5e-3), Material(1e6, 1100.0), [Drag()]).finalize()
+    trainable.scaled(model, ["Drag.rate"])
+    model.eval()
+    read = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(model))))
+    assert torch.equal(read.forces[0].weight, model.forces[0].weight)
+    assert list(read.state_dict()) == list(model.state_dict())
+    assert not any(part.training for part in read.forces[0].parametrizations.modules())
 
 
 def test_what_a_force_has_learned_goes_into_other_robots():
