@@ -19,6 +19,7 @@ from torchdismech.native.calls import CallTable, CompiledCall
 from torchdismech.native.compiled import library
 from torchdismech.native.instructions import NoInstruction
 from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
+from torchdismech.system.interrupts import held_back
 
 STEPS = 24
 INTERRUPTED = (3, 4, 9, 20)  # steps that are for Python
@@ -225,6 +226,7 @@ RAISE = ctypes.CDLL(None)["raise"]
         (signal.SIGINT, KeyboardInterrupt),
         (signal.SIGALRM, TimeoutError),  # a user's time limit
         (signal.SIGUSR1, SystemExit),  # what a cluster sends before it ends a job
+        (signal.SIGCHLD, RuntimeError),  # what torch's DataLoader raises when a worker dies
     ],
 )
 def test_signals_before_what_is_called_back_has_begun_are_raised(number, error, monkeypatch):
@@ -245,11 +247,41 @@ def test_signals_before_what_is_called_back_has_begun_are_raised(number, error, 
             steps.run(0, 2)
         assert not printed and not worked
         heard = []
-        signal.signal(number, lambda number, frame: heard.append(number))
+        signal.signal(number, lambda number, frame: heard.append(number if frame.f_code else None))
         assert steps.run(0, 3) == (3, StopReason.ALL_TAKEN)  # a handler that raises nothing ends nothing
         assert heard == [number] * 3 and len(worked) == 3 and not printed
     finally:
         signal.signal(number, before)
+
+
+def test_all_signals_that_were_held_back_are_answered():
+    """Call both handlers though the first raises, and where the block itself does; leave no error to the next run."""
+    heard = []
+
+    def raises(number, frame):
+        heard.append(number)
+        raise {signal.SIGUSR1: ZeroDivisionError, signal.SIGALRM: TimeoutError}[number]
+
+    numbers = (signal.SIGUSR1, signal.SIGALRM)  # in the order in which Python answers signals that came together
+    signalled = [CompiledCall(RAISE, (number,)) for number in numbers]
+    steps = StepLoop(StepCalls(CallTable([*signalled, lambda: None])), PerStepInstructions(), PerStepInstructions(), [])
+    before = [signal.signal(number, raises) for number in numbers]
+    try:
+        with pytest.raises(TimeoutError):
+            steps.run(0, 1)
+        with pytest.raises(TimeoutError), held_back():
+            for number in numbers:
+                signal.raise_signal(number)
+        with pytest.raises(ZeroDivisionError), held_back():
+            signal.raise_signal(signal.SIGUSR1)
+            raise OSError("the block's own")
+        assert heard == [*numbers, *numbers, signal.SIGUSR1]
+        for number in numbers:
+            signal.signal(number, lambda number, frame: None)
+        assert steps.run(0, 2) == (2, StopReason.ALL_TAKEN)
+    finally:
+        for number, own in zip(numbers, before, strict=True):
+            signal.signal(number, own)
 
 
 def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch):

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
 
@@ -30,11 +30,12 @@ __all__ = [
 ]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# whose handlers in Python may raise: a user's time limit, or what a cluster sends before it ends a job
+# whose handlers in Python may raise: a time limit, what a cluster sends before it ends a job, the death of a worker of
+# torch's DataLoader (SIGCHLD)
 HELD_BACK = (
     *SIGNALS,
     *(signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU),
-    *(signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+    *(signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD),
 )
 WORDS = {signal.SIGINT: "stopped by the keyboard", signal.SIGTERM: "stopped by SIGTERM"}
 
@@ -110,7 +111,10 @@ def raising(here: bool = True) -> Iterator[None]:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Answer signals only at the end of the block, so that its work is done as a whole or not at all."""
+    """Answer signals only at the end of the block, so that its work is done as a whole or not at all.
+
+    All that came are answered, also where the block or one of the answers raises.
+    """
     if threading.current_thread() is not threading.main_thread():  # no signal gets here
         yield
         return
@@ -120,16 +124,17 @@ def held_back() -> Iterator[None]:
         found = signal.getsignal(each)
         if callable(found):
             before[each] = found
-            signal.signal(each, lambda number, _: own.append(partial(before[number], number, None)))
+            signal.signal(each, lambda number, frame: own.append(partial(before[number], number, frame)))
     outer, _process.held = _process.held, own
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        _process.held = outer
-    for answer in own:
-        answer()
+    with ExitStack() as answers:
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            _process.held = outer
+            for answer in reversed(own):  # the stack calls the last one first
+                answers.callback(answer)
 
 
 def answer_held() -> None:
