@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.compilation.rods import rod
-from torchdismech import ImplicitEuler, rollout, trainable, unroll
+from torchdismech import ImplicitEuler, Static, follow, modes, rollout, trainable, unroll
 
 
 class Network(torch.nn.Module):
@@ -51,3 +51,23 @@ def test_steps_in_a_compiled_module_run_as_they_are(rows):
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
     linear = [graph for graph in graphs if any("linear" in name for name in graph)]
     assert len(linear) == 2 and len(graphs) <= 4 and sum(map(len, graphs)) < 15, graphs
+
+
+def test_analyses_in_a_compiled_function_run_as_they_are():
+    """Compile a function that looks at an equilibrium: no graph holds any of it, and the numbers are the same."""
+    model, integrator, graphs = rod(), ImplicitEuler(1e-2), []
+    state, _ = Static().step(model, model.initial_state(), throw=True)
+
+    def looked_at(factor):
+        path = follow(model, model.initial_state(), last=1.0, steps=2, length=0.5)
+        lowest = modes(model, state, count=1)
+        held = integrator.reactions(model, state, integrator.step(model, state)[0])
+        return factor * torch.cat([path.load_factor.flatten(), lowest.eigenvalue.flatten(), held.flatten()])
+
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+        return graph
+
+    factor = torch.full((), 2.0, dtype=torch.float64)
+    assert torch.equal(torch.compile(looked_at, backend=backend)(factor), looked_at(factor))
+    assert len(graphs) == 1 and len(graphs[0]) < 8, graphs

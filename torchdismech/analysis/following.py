@@ -28,12 +28,14 @@ from torchdismech.model import Model
 from torchdismech.model.clamps import RigidWays, posed
 from torchdismech.robot.state import STATES, Control, State, control_of
 from torchdismech.solve.linear.base import DirectSolver
+from torchdismech.system.uncompiled import uncompiled
 
 __all__ = ["EquilibriumPath", "follow"]
 
 NAMED = 3  # most robots that a warning names
 
 
+@uncompiled
 def follow(
     model: Model,
     state: State,

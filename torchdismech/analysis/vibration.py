@@ -17,6 +17,7 @@ from torchdismech.model import Model
 from torchdismech.model.mechanics import Gains
 from torchdismech.robot.state import STATES, Control, State, control_of
 from torchdismech.solve.eigen import ROUNDING, lowest_modes, sparse_matrix
+from torchdismech.system.uncompiled import uncompiled
 
 __all__ = ["Modes", "modes"]
 
@@ -80,6 +81,7 @@ class Modes:
 
 
 @torch.no_grad()
+@uncompiled
 def modes(model: Model, state: State, count: int, control: Control | None = None) -> Modes:
     """Return the lowest modes of small vibrations about a state, at rest there.
 

@@ -132,6 +132,7 @@ class SteppingMethod(ABC):
         with model.lock:
             return self._steps_at_once(model, state, [control_of(control)], running, throw)
 
+    @uncompiled
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerted on its robot in a step (B, C, 6).
 

@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable)
 def uncompiled(function: F) -> F:
     """Mark a function, and return it: where torch.compile meets it, it runs as it is, with all that it calls.
 
+    Decorators go above this one: the code of what they return is often shared by many functions.
+
     `torch.compiler.disable` does the same, but imports the compiler, for a second, and lays two calls around each call.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined] # a graph ends before a call of it
