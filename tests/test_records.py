@@ -4,8 +4,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import pytest
+import torch
 
+import tests.rods
+from torchdismech import BDF2, Circle, Control, ImplicitEuler, Material, meshes, rollout, straight, unroll
 from torchdismech.records import field_names, replaced
+from torchdismech.rigid import Radau, RigidChain
 
 
 @dataclass(frozen=True)
@@ -59,3 +63,19 @@ def test_unknown_fields_are_refused():
     for name in ("z", "distance"):
         with pytest.raises(TypeError, match=name):
             replaced(point, **{name: 1.0})
+
+
+def test_what_holds_tensors_is_equal_to_itself_alone():
+    """Compare what steps and runs take and return, and look for it in lists and sets: torch would refuse `==`."""
+    arm = tests.rods.rod_through(straight((0, 0, 0), (0.2, 0, 0), 5), Circle(4e-3), Material(1e6, 1000.0)).finalize()
+    chain = RigidChain.cylinder(2, length=0.3, diameter=6e-3, density=1100.0, youngs=2e7, viscosity=1e5)
+    pairs = [[Control(natural_twist=torch.zeros(2, 3), values={"mass": torch.ones(2, 5)}) for _ in range(2)]]
+    for model, integrator in ((arm, ImplicitEuler(1e-2)), (arm, BDF2(1e-2)), (chain, Radau(1e-2))):
+        state = model.initial_state(batch=2)
+        steps = [integrator.step(model, state) for _ in range(2)]
+        pairs += [list(after) for after in zip(*steps, strict=True)]
+        pairs += [[run(model, state, integrator, 2) for _ in range(2)] for run in (rollout, unroll)]
+    pairs += [[ImplicitEuler(1e-2).steps(arm, arm.initial_state(batch=2), 2)[1] for _ in range(2)]]
+    pairs += [[meshes.rectangle(1.0, 1.0, 0.5) for _ in range(2)]]
+    for one, other in pairs:
+        assert one == one and one != other and one in [other, one] and other not in [one] and len({one, other}) == 2

@@ -16,7 +16,7 @@ SHORTER_STEPS = "take a smaller length"  # the advice where a path could not be 
 NEARER_START = "begin at a state nearer to the equilibrium without loads"  # the advice where a path has no start
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class EquilibriumPath:
     """The T points of the path of each robot, in order; robots whose path has ended stay at its last point.
 

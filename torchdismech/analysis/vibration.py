@@ -25,7 +25,7 @@ INSTANT = 1e-9  # s: C is taken from C / INSTANT + K, in which the rounding of K
 SKEW = 1e-6  # a stiffness with a skew part above this part of the largest eigenvalue found is refused
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Modes:
     """The lowest modes of each robot of a batch, in order of rising eigenvalue.
 

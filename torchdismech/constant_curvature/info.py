@@ -11,7 +11,7 @@ from torchdismech.errors import Status
 __all__ = ["ArmStepInfo", "PlateReport"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlateReport:
     """Report on each contact in a step: (B, C), C = obstacles x plates, the plates at the first obstacle first.
 
@@ -30,7 +30,7 @@ class PlateReport:
     sliding: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArmStepInfo:
     """How the step of each robot went; every field is (B,). No field has derivatives.
 

@@ -11,7 +11,7 @@ from torchdismech.robot.state import BatchState
 __all__ = ["ArmState"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ArmState(BatchState):
     """Everything of B arms that changes in a step; a step is a pure function of it.
 

@@ -29,7 +29,7 @@ __all__ = [
 FOREVER = 1e20  # s: the elapsed time for equilibria; finite, so that derivatives by relaxation times are 0, not NaN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Past:
     """The state of a law at the start of a step, and the time since then; tensors are batch last.
 

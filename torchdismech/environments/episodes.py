@@ -15,7 +15,7 @@ from torchdismech.values import where_rows
 __all__ = ["Episodes", "Outcome"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Episodes:
     """State of each robot within its episode: all that the next step depends on.
 
@@ -63,7 +63,7 @@ class Episodes:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outcome:
     """What an action led to.
 

@@ -18,7 +18,7 @@ from torchdismech.robot.state import State
 __all__ = ["Step", "Task"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """The effect of an action, as rewards and terminations get it.
 

@@ -29,7 +29,7 @@ Triangulation = Callable[[np.ndarray], np.ndarray]
 Projection = Callable[[np.ndarray], np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mesh:
     """A triangle mesh.
 

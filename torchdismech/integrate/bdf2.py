@@ -20,7 +20,7 @@ __all__ = ["BDF2", "TwoStepState"]
 ROUNDING = 1e-6  # relative difference of step lengths that counts as none: single precision holds them no better
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TwoStepState(State):
     """A state with the history that BDF2 needs: the step before.
 

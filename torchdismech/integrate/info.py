@@ -18,7 +18,7 @@ from torchdismech.values import where_rows
 __all__ = ["SeveralSteps", "StepInfo"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepInfo:
     """How the step of each robot went; tensors are (B,), those in `contact` (B, ..).
 
@@ -93,7 +93,7 @@ class StepInfo:
         return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SeveralSteps(StepInfo):
     """How several steps of each robot went.
 

@@ -34,7 +34,7 @@ KNOWN_HEADERS = "*Nodes, *Edges, *Triangles, *rodNodes, *rodEdges"
 LARGEST_INDEX = 2**53  # beyond it a float64 no longer holds every whole number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Geometry:
     """Nodes, rod edges and triangles of a structure in the order of its file, with indices from 0.
 

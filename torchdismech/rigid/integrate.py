@@ -30,7 +30,7 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-6}
 NEAR_LOCK = 0.2  # [rad] a step that fails nearer than this to an angle of 90 degrees about y is reported as GIMBAL_LOCK
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainStepInfo:
     """How the step of each robot went; every field is (B,).
 

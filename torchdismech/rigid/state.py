@@ -11,7 +11,7 @@ from torchdismech.robot.state import BatchState
 __all__ = ["ChainState"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ChainState(BatchState):
     """Everything of B chains that changes in a step; a step is a pure function of it.
 

@@ -155,9 +155,11 @@ def _fields_of(kind: type[BatchState]) -> tuple[tuple[str, ...], tuple[str, ...]
 _fields: dict[type[BatchState], tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class State(BatchState):
     """Everything of B robots that changes in a step; a step is a pure function of it.
+
+    A state is equal to itself alone, as are controls and reports of steps: compare their tensors.
 
     Attributes
     ----------
@@ -228,7 +230,7 @@ class State(BatchState):
         return finite_rows(own if self.internal is None else [*own, self.internal])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Control:
     """What a caller sets for one step; None leaves the model's own value.
 

@@ -43,7 +43,7 @@ class Observe(Protocol[S_contra]):
     def __call__(self, before: S_contra, after: S_contra, control: Control, /) -> Mapping[str, Tensor]: ...  # noqa: D102
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Unrolled(Generic[S]):
     """The result of `unroll`: states of all steps, through which gradients pass.
 

@@ -23,7 +23,7 @@ from torchdismech.trajectory.writing import write_whole
 __all__ = ["Frame", "Recorder", "Trajectory", "refuse_no_run"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Frame:
     """One row of a trajectory: a state, and how the solves of the steps since the row before went.
 
@@ -104,7 +104,7 @@ class Frame:
         return {dataset: row[name] for name, dataset in DATASETS.items()} | _named(self)
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, eq=False)
 class Trajectory:
     """The stored frames of a run of B robots.
 

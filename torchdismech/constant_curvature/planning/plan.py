@@ -38,7 +38,7 @@ class Stage:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A motion of one arm that turns a ball, in N steps; all tensors on the CPU, float64.
 

@@ -21,7 +21,7 @@ from torchdismech.robot.state import Control
 __all__ = ["Replay", "angle_between", "replay"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Replay:
     """The motion that the simulator finds for a plan's forces, at the plan's times.
 

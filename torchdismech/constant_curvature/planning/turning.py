@@ -26,7 +26,7 @@ from torchdismech.robot.state import Control
 __all__ = ["BallState", "TurningBall", "turned"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BallState:
     """Orientations (B, 4) of B balls, quaternions (w, x, y, z), and spins (B, 3) along the world's axes [rad/s]."""
 

@@ -22,7 +22,7 @@ from torchdismech.solve.complementarity.problem import (
 __all__ = ["CONTACT_METHODS", "ContactSolution", "solve_contact"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ContactSolution:
     """Impulses of frictional contact, with the velocities, residuals and contact modes that they lead to.
 

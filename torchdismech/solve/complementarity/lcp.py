@@ -18,7 +18,7 @@ EQUILIBRATIONS = 6  # Ruiz iterations
 STARTS = ((10.0, 0.1), (1.0, 1.0), (100.0, 0.1))  # first z_i and w_i / z_i of the scaled problem, in the order tried
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LcpSolution:
     """Solutions of a batch of linear complementarity problems.
 
