@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from tests.compilation.rods import rod
+from tests.constant_curvature.arms import paper_arm
 from torchdismech import ImplicitEuler, Static, follow, modes, rollout, trainable, unroll
+from torchdismech.constant_curvature import ArmIntegrator
+from torchdismech.rigid import Radau, RigidChain
 
 
 class Network(torch.nn.Module):
@@ -71,3 +74,31 @@ def test_analyses_in_a_compiled_function_run_as_they_are():
     factor = torch.full((), 2.0, dtype=torch.float64)
     assert torch.equal(torch.compile(looked_at, backend=backend)(factor), looked_at(factor))
     assert len(graphs) == 1 and len(graphs[0]) < 8, graphs
+
+
+@pytest.mark.parametrize(
+    ("made", "integrator"),
+    [
+        (
+            lambda: RigidChain.cylinder(2, length=0.3, diameter=6e-3, density=1e3, youngs=2e7, viscosity=1e5),
+            Radau(1e-2),
+        ),
+        (paper_arm, ArmIntegrator(1e-3)),
+    ],
+)
+def test_steps_of_reduced_models_run_as_they_are(made, integrator):
+    """Compile a function that begins, steps and reports a chain or an arm: a graph before and one after, no more."""
+    model, graphs = made(), []
+
+    def tip(factor):
+        bent = model.initial_state(q=factor * torch.full((1, model.n_dofs), 1e-2, dtype=torch.float64))
+        state, _ = integrator.step(model, bent)
+        return factor * (state.q.sum() + sum(model.energies(state).values()))
+
+    def backend(graph, inputs):
+        graphs.append(len(graph.graph.nodes))
+        return graph
+
+    factor = torch.full((), 2.0, dtype=torch.float64)
+    assert torch.equal(torch.compile(tip, backend=backend)(factor), tip(factor))
+    assert len(graphs) <= 4 and sum(graphs) < 30, graphs
