@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.rods import rod_through
-from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, forces, rollout, straight
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, forces, rollout, straight, trainable
 from torchdismech.contact import HalfSpace, Obstacle, Penalty
 from torchdismech.rigid import RigidChain
 from torchdismech.runs import trajectory_of
@@ -49,6 +49,17 @@ def test_energies_are_of_the_constants_of_a_control():
     states = states_of(model, values)
     own, told = trajectory_of(model, states), trajectory_of(model, states, values)
     torch.testing.assert_close(told.energies["stretch"], own.energies["stretch"] * times[:, 0])
+
+
+def test_obstacles_are_where_a_control_or_training_has_put_them():
+    """Lower the floor of each robot by a control, then by a trained shift: the run shows it there."""
+    model = falling()
+    heights = torch.tensor([[0.0, 0.0, -0.3], [0.0, 0.0, -0.4]], dtype=torch.float64)
+    told = trajectory_of(model, [model.initial_state(2)], Control(values={"floor.point": heights}))
+    assert torch.equal(told.appearance().things[0].shape.point, heights)
+    trainable.shifted(model, ["floor.point"], 0.1, (3,)).shift.data[2] = -1.0
+    (floor,) = rollout(model, model.initial_state(2), ImplicitEuler(0.02), 1).appearance().things
+    assert type(floor.shape) is HalfSpace and floor.shape.point.flatten()[2].item() == pytest.approx(-0.12)
 
 
 def test_what_is_no_loop_of_states_is_refused():

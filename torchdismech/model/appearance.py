@@ -18,6 +18,7 @@ from torch import Tensor
 from torchdismech.contact import Box, Capsule, Cylinder, HalfSpace, Mesh, Obstacle, Path, Sphere
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
+from torchdismech.origin import class_name, class_of
 from torchdismech.robot.body import Sections
 
 __all__ = ["KEY", "Appearance", "Thing"]
@@ -53,8 +54,8 @@ class Appearance:
     @classmethod
     def of(cls, sections: Sections | None, obstacles: Sequence[Obstacle]) -> Appearance:
         """Return the appearance of a model with these sections and obstacles."""
-        shown = [obstacle for obstacle in obstacles if type(obstacle.shape) in SHAPES.values()]
-        others = {o.name: type(o.shape).__name__ for o in obstacles if o not in shown}
+        shown = [obstacle for obstacle in obstacles if class_of(obstacle.shape) in SHAPES.values()]
+        others = {o.name: class_name(o.shape) for o in obstacles if o not in shown}
         return cls(sections, [Thing(o.name, o.shape, o.path) for o in shown], others)
 
     @classmethod
@@ -105,7 +106,7 @@ def _sizes(shape: Shape) -> dict[str, Tensor]:
 
 def _thing_data(thing: Thing) -> dict[str, Any]:
     sizes = {name: value.tolist() for name, value in _sizes(thing.shape).items()}
-    data = {"name": thing.name, "shape": type(thing.shape).__name__, "sizes": sizes, "path": None}
+    data = {"name": thing.name, "shape": class_name(thing.shape), "sizes": sizes, "path": None}
     if thing.path is not None:
         data["path"] = {name: getattr(thing.path, name).detach().cpu().tolist() for name in ("times", "displacements")}
     return data
@@ -137,7 +138,7 @@ def _joined(things: Sequence[Thing]) -> Thing:
         shape: Shape = first.shape  # the same for all robots
     else:
         values = {name: [sizes[name].numpy() for sizes in every] for name in first.shape.per_robot}
-        shape = type(first.shape)(
+        shape = class_of(first.shape)(
             **{name: torch.as_tensor(_rows(value), device="cpu") for name, value in values.items()}
         )
     path = first.path

@@ -28,8 +28,8 @@ def trajectory_of(model: Robots, states: Iterable[Any], control: Control | None 
     Parameters
     ----------
     states : states of the same robots, one after the other.
-    control : its `values` are constants of rods and shells that energies and contacts depend on, such as those that an
-        environment has drawn.
+    control : its `values` are constants of rods and shells that energies, contacts and the look of obstacles depend on,
+        such as those that an environment has drawn.
 
     Raises
     ------
@@ -47,9 +47,10 @@ def trajectory_of(model: Robots, states: Iterable[Any], control: Control | None 
     if control is not None and not isinstance(model, Model):
         raise InputError("trajectory_of: control: chains and arms take no constants from a control; leave it out")
     recorder = Recorder()
-    recorder.start(len(states), model.rod_edges, model.triangles, model.appearance())
     for step, state in enumerate(state.detach() for state in states):
         frame = Frame.initial(state, model.energies(state, control))
         with model.holding(state, control or Control()) if isinstance(model, Model) else nullcontext():
+            if step == 0:  # drawn obstacles look as the control places them
+                recorder.start(len(states), model.rod_edges, model.triangles, model.appearance())
             recorder.append(dataclasses.replace(frame, step=step, contact=model.contact_report(state)))
     return recorder.trajectory()
