@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def name_in_files(given: object, where: str) -> str:
     return given
 
 
-def check_choice(where: str, given: object, choices: Iterable[str]) -> None:
+def check_choice(where: str, given: object, choices: Collection[str]) -> None:
     """Refuse what is none of the words to choose from."""
     if not isinstance(given, str) or given not in choices:
         raise InputError(f"{where}: expected one of {', '.join(map(repr, choices))}, got {given!r:.80}")

@@ -150,9 +150,7 @@ def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Te
 
 def _components(vectors: Tensor) -> Tensor:
     """Return vectors (B, A, 3) as components (3, A, B)."""
-    robots_together = (
-        vectors.flatten(1).t().contiguous()
-    )  # in one piece: to turn vectors one by one takes twice as long
+    robots_together = vectors.flatten(1).t().contiguous()  # turned in one piece: vectors one by one take twice as long
     return robots_together.unflatten(0, vectors.shape[1:]).transpose(0, 1)
 
 
