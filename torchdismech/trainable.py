@@ -336,7 +336,7 @@ def _read(kind: type[nn.Module], attributes: dict, made: nn.ModuleDict) -> nn.Mo
     module = kind.__new__(kind)
     module.__setstate__(attributes)
     for name in made:  # torch makes the class; what it would register takes numbers through each `right_inverse` again
-        module._buffers[name] = torch.empty(0)
+        module._buffers[name] = torch.empty(0, device="cpu")
         parametrize.register_parametrization(module, name, nn.Identity(), unsafe=True)
     module.parametrizations = made
     _let_pickle(module)

@@ -35,6 +35,7 @@ from torchdismech.model.constants import constants_of_obstacles
 from torchdismech.model.reduced import ReducedModel, values_of, vector_of
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import BatchState, Control
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.values import Place, untrained
 
 __all__ = ["ArmDynamics", "PneumaticArm"]
@@ -288,6 +289,7 @@ class PneumaticArm(ReducedModel):
         gravity = -(weight * points).sum((0, 1, 2))
         return {"gravity": gravity, "elastic": 0.5 * (self.stiffness * q * q).sum(1)}
 
+    @uncompiled
     def energies(self, state: ArmState, control: Control | None = None) -> dict[str, Tensor]:
         """Return the energies by name, each (B,) [J]."""
         mass = self.mass_matrix(state.q)
@@ -296,6 +298,7 @@ class PneumaticArm(ReducedModel):
 
     # ---- states ----------------------------------------------------------------------------------------------------
 
+    @uncompiled
     def initial_state(
         self,
         batch: int | None = None,

@@ -27,6 +27,7 @@ from torchdismech.rigid.state import ChainState
 from torchdismech.robot.body import Sections
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, control_of
+from torchdismech.system.uncompiled import uncompiled
 from torchdismech.values import Given, numbers
 
 __all__ = ["RigidChain"]
@@ -186,6 +187,7 @@ class RigidChain(ReducedModel):
 
     # ---- states and dynamics ---------------------------------------------------------------------------------------
 
+    @uncompiled
     def initial_state(
         self,
         batch: int | None = None,
@@ -269,6 +271,7 @@ class RigidChain(ReducedModel):
         self.refuse_other_coordinates(q=q, velocity=velocity)
         return self.dynamics().chain.at(_stage(q)).tip_spin(_stage(velocity))[:, 0].t()
 
+    @uncompiled
     def energies(self, state: ChainState, control: Control | None = None) -> dict[str, Tensor]:
         """Return "kinetic", "gravity" and "elastic" energy, each (B,) [J]; without damping their sum is conserved."""
         self.refuse_other_coordinates(q=state.q)
