@@ -284,6 +284,29 @@ def test_all_signals_that_were_held_back_are_answered():
             signal.signal(number, own)
 
 
+def test_handlers_are_all_put_back(monkeypatch):
+    """Interrupt the end of a block that holds signals back at each handler that it puts back: none stays behind."""
+    numbers, put = (signal.SIGINT, signal.SIGUSR1, signal.SIGALRM), signal.signal
+
+    def own(number, frame):
+        """Stand for a user's handler."""
+
+    def interrupted(number, handler):
+        put(number, handler)
+        if handler is own:
+            raise KeyboardInterrupt
+
+    before = [put(number, own) for number in numbers]
+    try:
+        monkeypatch.setattr(signal, "signal", interrupted)
+        with pytest.raises(KeyboardInterrupt), held_back():
+            pass
+        assert all(signal.getsignal(number) is own for number in numbers)
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            put(number, handler)
+
+
 def test_interrupts_before_what_is_called_back_has_begun_are_raised(monkeypatch):
     """Raise an interrupt that only the function heard by which compiled code calls Python."""
 

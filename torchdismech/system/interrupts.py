@@ -119,22 +119,26 @@ def held_back() -> Iterator[None]:
         yield
         return
     own: list[Callable[[], object]] = []
-    before: dict[int, Callable[[int, FrameType | None], object]] = {}
-    for each in HELD_BACK:
-        found = signal.getsignal(each)
-        if callable(found):
-            before[each] = found
-            signal.signal(each, lambda number, frame: own.append(partial(before[number], number, frame)))
-    outer, _process.held = _process.held, own
+    outer = _process.held
+    with ExitStack() as ends:  # the last one comes first, and all come, though a signal may interrupt one
+        ends.callback(_answer_all, own)
+        ends.callback(setattr, _process, "held", outer)
+        for each in HELD_BACK:
+            if callable(handler := signal.getsignal(each)):
+                ends.callback(signal.signal, each, handler)
+                signal.signal(each, partial(_hold_back, own, handler))
+        _process.held = own
+        yield
+
+
+def _hold_back(held: list[Callable[[], object]], handler: Callable, number: int, frame: FrameType | None) -> None:
+    held.append(partial(handler, number, frame))
+
+
+def _answer_all(held: list[Callable[[], object]]) -> None:
     with ExitStack() as answers:
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            _process.held = outer
-            for answer in reversed(own):  # the stack calls the last one first
-                answers.callback(answer)
+        for answer in reversed(held):  # the stack calls the last one first
+            answers.callback(answer)
 
 
 def answer_held() -> None:
