@@ -141,7 +141,8 @@ class RecordedEvaluations:
     def whole_step(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, by a recording that needs no search for pairs.
 
-        None where no recording takes it, and where it is not known beforehand that no parts of the robots touch.
+        None where no recording takes it, and where it is not known beforehand that no parts of the robots touch; of
+        robots whose parts may touch, too, where it does not solve all, as a state is not finite.
         """
         if self._watch is None:
             return None if len(problem.model.self_contacts) else self.step_on_obstacles(problem)
@@ -149,9 +150,8 @@ class RecordedEvaluations:
             return None
         taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
         whole = self._recording_of_whole_steps
-        if taken is None or taken.unsolved is not None or whole is None:
-            return None
-        if whole.parts_apart():
+        solved = taken is not None and taken.unsolved is None and bool(taken.info.converged.all())
+        if solved and whole is not None and whole.parts_apart():
             return taken
         self.took_whole_step = False
         return None
