@@ -255,7 +255,7 @@ def test_signals_before_what_is_called_back_has_begun_are_raised(number, error, 
 
 
 def test_all_signals_that_were_held_back_are_answered():
-    """Call both handlers though the first raises, and where the block itself does; leave no error to the next run."""
+    """Call both handlers though the first raises, but none where the block does; leave no error to the next run."""
     heard = []
 
     def raises(number, frame):
@@ -267,15 +267,16 @@ def test_all_signals_that_were_held_back_are_answered():
     steps = StepLoop(StepCalls(CallTable([*signalled, lambda: None])), PerStepInstructions(), PerStepInstructions(), [])
     before = [signal.signal(number, raises) for number in numbers]
     try:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(ZeroDivisionError) as raised:
             steps.run(0, 1)
+        assert isinstance(raised.value.__context__, TimeoutError)
         with pytest.raises(TimeoutError), held_back():
             for number in numbers:
                 signal.raise_signal(number)
-        with pytest.raises(ZeroDivisionError), held_back():
+        with pytest.raises(OSError, match="the block's own"), held_back():
             signal.raise_signal(signal.SIGUSR1)
             raise OSError("the block's own")
-        assert heard == [*numbers, *numbers, signal.SIGUSR1]
+        assert heard == [*numbers, *numbers]
         for number in numbers:
             signal.signal(number, lambda number, frame: None)
         assert steps.run(0, 2) == (2, StopReason.ALL_TAKEN)

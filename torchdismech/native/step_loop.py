@@ -186,10 +186,11 @@ class StepLoop:
         Return the index of the first step that was not taken, `count` if all were, and the reason.
         """
         if self._calls_back:  # these are operations of torch on plain numbers, without autograd
-            with held_back():
-                with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            try:
+                with held_back(), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
                     reached = self._run(first, count, self._end.ctypes.data)
-                for table in self._calls_back:  # before the signals that are still held back: a run leaves no error
+            finally:  # also where a signal's handler raises: a run leaves no error to the next one
+                for table in self._calls_back:
                     table.raise_errors(int(self._end[1]))
         else:
             reached = self._run(first, count, self._end.ctypes.data)

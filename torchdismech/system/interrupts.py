@@ -113,7 +113,8 @@ def raising(here: bool = True) -> Iterator[None]:
 def held_back() -> Iterator[None]:
     """Answer signals only at the end of the block, so that its work is done as a whole or not at all.
 
-    All that came are answered, also where the block or one of the answers raises.
+    All that came are answered, also where one of the answers raises. None is where the block raises: where processes
+    have agreed in it on an error, an answer that raises another one in its place would keep the others waiting.
     """
     if threading.current_thread() is not threading.main_thread():  # no signal gets here
         yield
@@ -121,7 +122,6 @@ def held_back() -> Iterator[None]:
     own: list[Callable[[], object]] = []
     outer = _process.held
     with ExitStack() as ends:  # the last one comes first, and all come, though a signal may interrupt one
-        ends.callback(_answer_all, own)
         ends.callback(setattr, _process, "held", outer)
         for each in HELD_BACK:
             if callable(handler := signal.getsignal(each)):
@@ -129,6 +129,7 @@ def held_back() -> Iterator[None]:
                 signal.signal(each, partial(_hold_back, own, handler))
         _process.held = own
         yield
+    _answer_all(own)
 
 
 def _hold_back(held: list[Callable[[], object]], handler: Callable, number: int, frame: FrameType | None) -> None:
