@@ -42,6 +42,15 @@ INTEGRATORS = {
 ON_CPU, ON_GPU = 1e-13, 1e-9
 
 
+def course(model, state, integrator, count):
+    """Return states and reports of single steps."""
+    found = []
+    for _ in range(count):
+        state, info = integrator.step(model, state)
+        found.append((state, info))
+    return found
+
+
 def per_robot(low: float, high: float) -> torch.Tensor:
     """Return one number of each robot, (B, 1)."""
     return torch.linspace(low, high, BATCH, dtype=torch.float64)[:, None]

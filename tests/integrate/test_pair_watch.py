@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.integrate.recordings import course
 from torchdismech import (
     Circle,
     Control,
@@ -41,19 +42,10 @@ def falling(law, height, floor=None, centre_line="straight"):
     return builder.finalize(compile=False)
 
 
-def one_by_one(model, integrator, state, count):
-    """Return the states and reports of single steps."""
-    found = []
-    for _ in range(count):
-        state, info = integrator.step(model, state)
-        found.append((state, info))
-    return found
-
-
 def warmed(model, integrator, velocity=None):
     """Return a model's initial state, after some steps from it have been taken so that the next ones are recorded."""
     start = model.initial_state(velocity=velocity)
-    one_by_one(model, integrator, start, WARM)
+    course(model, start, integrator, WARM)
     return start
 
 
@@ -73,13 +65,13 @@ def test_steps_are_those_without_a_recording(law, rule, floor, searches):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
         plain = falling(law, 0.02, floor)
-        expected = one_by_one(plain, integrator, plain.initial_state(), count)
+        expected = course(plain, plain.initial_state(), integrator, count)
     touched = next(k for k, (_, info) in enumerate(expected) if bool(info.contact["active"].any()))
     assert 20 <= touched < 30 and not searches
     model = falling(law, 0.02, floor)
     start = warmed(model, integrator)
     searches.clear()
-    single = one_by_one(model, integrator, start, count)
+    single = course(model, start, integrator, count)
     assert len(searches) < touched / 2
     several, info = integrator.steps(model, start, count)
     frames = rollout(model, start, integrator, count)
@@ -100,7 +92,7 @@ def test_most_steps_need_no_search(searches):
     searches.clear()
     after, info = integrator.steps(model, start, 100)
     assert bool(info.converged.all()) and len(searches) <= 25
-    single = one_by_one(model, integrator, start, 100)
+    single = course(model, start, integrator, 100)
     assert torch.equal(after.q, single[-1][0].q) and torch.equal(after.velocity, single[-1][0].velocity)
 
 
@@ -110,7 +102,7 @@ def test_searches_that_find_nothing_become_rare(monkeypatch):
     monkeypatch.setattr(PairWatch, "_width", lambda *given: made.append(1) or width(*given))
     monkeypatch.setattr(PairWatch, "near", lambda *_: torch.tensor(True, device="cpu"))
     model, integrator = falling("penalty", 0.5), ImplicitEuler(1e-3)
-    one_by_one(model, integrator, model.initial_state(), 12 + 63)  # the first 12 are not recorded
+    course(model, model.initial_state(), integrator, 12 + 63)  # the first 12 are not recorded
     assert len(made) == 6  # with pauses of 0, 1, 3, 7, 15 and 31 steps after them
 
 

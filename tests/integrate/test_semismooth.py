@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.integrate.recordings import course
 from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Status, forces, straight
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Shape, Sphere
 from torchdismech.integrate import step as integrate_step
@@ -39,15 +40,6 @@ def thrown(model, batch, seed=0):
     velocity[:, : 3 * count] = (own + along).flatten(1)
     velocity[:, ~model.free] = 0  # of planar robots
     return model.initial_state(batch, velocity=velocity)
-
-
-def course(model, state, integrator, count):
-    """Return states and reports of steps."""
-    found = []
-    for _ in range(count):
-        state, info = integrator.step(model, state)
-        found.append((state, info))
-    return found
 
 
 @pytest.fixture
