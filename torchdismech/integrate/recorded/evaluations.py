@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from torchdismech.integrate.gradients.course_states import ChunkStates
 
 __all__ = ["RecordedEvaluations"]
+
+Whole = TypeVar("Whole", RecordedStep, RecordedContactStep)
 
 
 class _SetUp(NamedTuple):
@@ -97,13 +99,15 @@ class RecordedEvaluations:
             self._recordings = self._recorded_functions()
         self._inputs: Sequence[Tensor] = ()  # of the started step
         self._to_set_up: float | Tensor | None = None  # dt of a step that is not set up yet
-        self._whole_step: RecordedStep | None = None
         self.took_whole_step = False
-        self._whole_step_refused = why_steps_apart_unrecorded(problem.model) is not None
-        self._contact_step: RecordedContactStep | None = None
         self._watch = self._watch_of_pairs(problem)
-        touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
-        self._touches, self._contact_step_refused = touches, self._whole_step_refused or not touches
+        self._touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
+        # recordings of whole steps by their classes; None: there can be none
+        self._whole_steps: dict[type, RecordedStep | RecordedContactStep | None] = {}
+        refused = why_steps_apart_unrecorded(problem.model) is not None
+        for whole, never in ((RecordedStep, refused), (RecordedContactStep, refused or not self._touches)):
+            if never:
+                self._whole_steps[whole] = None
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -118,7 +122,7 @@ class RecordedEvaluations:
         ----------
         problem : the started step, for all robots or some of them.
         """
-        recording = self._recorded_whole_step(problem)
+        recording = self._recording_by(RecordedStep, problem)
         if recording is None:
             return None
         recording.start(self._inputs_of(problem), problem)
@@ -133,7 +137,7 @@ class RecordedEvaluations:
 
         None where no recording takes it.
         """
-        recording = self._recorded_contact_step(problem)
+        recording = self._recording_by(RecordedContactStep, problem)
         taken = None if recording is None else recording.taken(self._inputs_of(problem), problem)
         self.took_whole_step = taken is not None and taken.unsolved is None and not taken.bears_load
         return taken
@@ -150,8 +154,7 @@ class RecordedEvaluations:
             return None
         taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
         whole = self._recording_of_whole_steps
-        solved = taken is not None and taken.unsolved is None and bool(taken.info.converged.all())
-        if solved and whole is not None and whole.parts_apart():
+        if taken is not None and taken.unsolved is None and whole is not None and whole.stands():
             return taken
         self.took_whole_step = False
         return None
@@ -211,7 +214,9 @@ class RecordedEvaluations:
 
     @property
     def _recording_of_whole_steps(self) -> RecordedStep | RecordedContactStep | None:
-        return self._contact_step if self._touches else self._whole_step if self._watch is not None else None
+        if self._touches:
+            return self._whole_steps.get(RecordedContactStep)
+        return None if self._watch is None else self._whole_steps.get(RecordedStep)
 
     @cached_property
     def _series(self) -> UnaidedSeries:
@@ -242,23 +247,14 @@ class RecordedEvaluations:
         inputs[self._kind.layout.running] = problem.running
         return inputs
 
-    def _recorded_whole_step(self, problem: StepProblem) -> RecordedStep | None:
-        """Return the recording of steps without contact that is searched for; None if there is none."""
-        if self._whole_step is None and not self._whole_step_refused and not torch.is_inference_mode_enabled():
+    def _recording_by(self, whole: type[Whole], problem: StepProblem) -> Whole | None:
+        """Return the recording of whole steps of a class, made when it is first asked for; None if there is none."""
+        if whole not in self._whole_steps and not torch.is_inference_mode_enabled():
             try:
-                self._whole_step = RecordedStep(self._kind, problem.replace(recorded=None), self._watch)
+                self._whole_steps[whole] = whole(self._kind, problem.replace(recorded=None), self._watch)
             except Unrecordable:
-                self._whole_step_refused = True
-        return self._whole_step
-
-    def _recorded_contact_step(self, problem: StepProblem) -> RecordedContactStep | None:
-        """Return the recording of steps on obstacles that are constraints; None if there is none."""
-        if self._contact_step is None and not self._contact_step_refused and not torch.is_inference_mode_enabled():
-            try:
-                self._contact_step = RecordedContactStep(self._kind, problem.replace(recorded=None), self._watch)
-            except Unrecordable:
-                self._contact_step_refused = True
-        return self._contact_step
+                self._whole_steps[whole] = None
+        return cast("Whole | None", self._whole_steps.get(whole))
 
     def _set_up(self) -> _SetUp:
         equations = self.static.prepared_equations()

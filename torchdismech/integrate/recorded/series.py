@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -22,45 +22,17 @@ from torchdismech.native.availability import Unavailable
 from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording
 from torchdismech.native.instructions import NoInstruction
-from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepCalls, StepLoop, StopReason
+from torchdismech.native.step_loop import PerStep, PerStepInstructions, StepLoop, StopReason
 from torchdismech.native.tape import Tape
 from torchdismech.records import replaced
 from torchdismech.robot.state import Control, State
 
 if TYPE_CHECKING:
     from torchdismech.integrate.gradients.course_states import ChunkStates
+    from torchdismech.integrate.recorded.contact_step import RecordedContactStep
     from torchdismech.integrate.recorded.step import RecordedStep
 
 __all__ = ["RecordedSeries", "UnaidedSeries"]
-
-
-class StepOfSeries(Protocol):
-    """A recorded step that others may follow.
-
-    Attributes
-    ----------
-    static : the buffers, and the step on them.
-    result : the states after a step and how it went, in the memory that each replay of the end overwrites; None before
-        the first.
-    """
-
-    static: StaticProblem
-    result: tuple[State, StepInfo] | None
-
-    def parts(self) -> Sequence[Recording]:
-        """Return the recordings of set-up, both kinds of rounds, and end."""
-
-    def calls(self, *parts: CallTable) -> StepCalls:
-        """Return the calls of a step, from those of its `parts` and of what hands its state on."""
-
-    def checks(self) -> Sequence[Tensor]:
-        """Return the tensors that are all zero after a successful step."""
-
-    def stands(self) -> bool:
-        """Return whether all robots are solved by the step that ended last, and nothing touched or passed unseen."""
-
-    def taken_alone(self) -> bool:
-        """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
 
 
 class _Series:
@@ -71,7 +43,7 @@ class _Series:
     step : the recording that takes each of them.
     """
 
-    def __init__(self, step: StepOfSeries):
+    def __init__(self, step: RecordedStep | RecordedContactStep):
         self._step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
         self._kind_of_loop: tuple[CallTable, list[tuple]] | None = None  # for which `_last_loop` was made

@@ -144,15 +144,12 @@ class RecordedStep:
         self.set_up.replay()
         return self.replayed_end() if self.rounds.replay() is RoundsOutcome.ROOTS else None
 
-    def parts_apart(self) -> bool:
-        """Return whether no parts of robots touched in the step that ended last."""
-        end = self.end_recording.outputs
-        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
-
     def stands(self) -> bool:
         """Return whether all robots are solved by the step that ended last, and nothing touched or passed unseen."""
         end = self.end_recording.outputs
-        return not (bool(end.status.any()) or end.suspects()) and self.parts_apart()
+        if bool(end.status.any()) or end.suspects():
+            return False
+        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
 
     def taken_alone(self) -> bool:
         """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
