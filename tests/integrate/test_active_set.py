@@ -20,7 +20,7 @@ from torchdismech import (
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, SelfContact, Sphere
 from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.search import active_set, attempts, constrained, delassus
+from torchdismech.integrate.search import active_set, attempts, delassus
 
 FLOOR = HalfSpace, ((0.0, 0.0, 0.0), (0.0, 0.0, 1.0))
 STEP = {"force_tolerance": 1e-12, "relative_tolerance": 0.0}
@@ -65,14 +65,14 @@ ROBOTS = {
 @pytest.mark.parametrize("name", ROBOTS)
 def test_steps_are_those_of_the_complementarity_problem(name, monkeypatch):
     """Fall, land and rest, in the same steps with the same loads."""
-    made, asked, original = [], [], active_set.active_set_step
+    made, asked, original = [], [], active_set.ActiveSet.from_loads
 
     def counted(*arguments):
         found = original(*arguments)
         asked.append(found.rows.any().item())
         return found
 
-    monkeypatch.setattr(constrained, "active_set_step", counted)
+    monkeypatch.setattr(active_set.ActiveSet, "from_loads", counted)
     monkeypatch.setattr(attempts, "uses_active_sets", lambda *_: False)  # no semismooth steps, which solve all of these
     for few in (active_set.FEWEST_CONTACTS, 10**9):
         monkeypatch.setattr(active_set, "FEWEST_CONTACTS", few)

@@ -21,8 +21,8 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
-from torchdismech.integrate.search.constrained import constrained_newton
-from torchdismech.integrate.search.descending import descending_constrained_newton
+from torchdismech.integrate.search.constrained import ConstrainedSearch
+from torchdismech.integrate.search.descending import DescendingSearch
 from torchdismech.integrate.search.easing import eased_newton
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import primal_dual_newton
@@ -218,9 +218,9 @@ def _attempted_root(
         case Search.SEMISMOOTH:
             return semismooth_newton(equations, first, options, running)
         case Search.DESCENT if equations.constraints is not None:
-            return descending_constrained_newton(equations, first, options, running)
+            return DescendingSearch(equations, first, options, running).root()
         case _ if equations.constraints is not None:
-            return constrained_newton(equations, first, options, running)
+            return ConstrainedSearch(equations, first, options, running).root()
         case Search.DESCENT:
             with equations.descended():
                 return newton(equations, first, options, running)

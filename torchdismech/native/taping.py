@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torchdismech.native.recorder import TapeRecorder
 
 __all__ = ["NumbersRead", "listened_to_by", "taped", "taping"]
 
@@ -16,23 +19,10 @@ class NumbersRead(RuntimeError):
     """A function reads numbers of tensors, so that what it does next may depend on them: no tape can hold it."""
 
 
-class Listener(Protocol):
-    """Interface of the object that records work for a tape: `recorder.TapeRecorder`."""
-
-    def take(
-        self,
-        work: Callable[[], Any],
-        tensors: tuple,
-        reads: Sequence[Tensor] | None,
-        writes: Sequence[Tensor] | None,
-    ) -> None:
-        """Do some work and record it; see `taped`."""
-
-
 class _Listening(threading.local):
-    """The listener of this thread; the work of other threads does not become part of its tape."""
+    """What records the work of this thread for a tape; the work of other threads does not become part of it."""
 
-    listener: Listener | None = None
+    recorder: TapeRecorder | None = None
 
 
 _here = _Listening()
@@ -54,22 +44,22 @@ def taped(
     writes : those of `tensors` that it overwrites as a whole without reading them; None if it may read and write all of
         `tensors`.
     """
-    if _here.listener is None:
+    if _here.recorder is None:
         work()
     else:
-        _here.listener.take(work, tensors, reads, writes)
+        _here.recorder.take(work, tensors, reads, writes)
 
 
 def taping() -> bool:
     """Return whether this thread is recording a tape."""
-    return _here.listener is not None
+    return _here.recorder is not None
 
 
 @contextmanager
-def listened_to_by(listener: Listener) -> Iterator[None]:
-    """Return a context in which the listener records the work of this thread."""
-    _here.listener = listener
+def listened_to_by(recorder: TapeRecorder) -> Iterator[None]:
+    """Return a context in which the work of this thread is recorded, too."""
+    _here.recorder = recorder
     try:
         yield
     finally:
-        _here.listener = None
+        _here.recorder = None

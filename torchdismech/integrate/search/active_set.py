@@ -16,12 +16,12 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.closed_contacts import ClosedContacts, uses_active_sets
-from torchdismech.integrate.search.delassus import Delassus
+from torchdismech.integrate.search.closed_contacts import ClosedContacts
+from torchdismech.integrate.search.linear_contacts import LinearContacts
 from torchdismech.rows import weighted_norms
 from torchdismech.solve.search import Iterate
 
-__all__ = ["ActiveSetStep", "active_set_step", "touching_step"]
+__all__ = ["ActiveSet", "ActiveSetStep"]
 
 FEWEST_CONTACTS = 8  # of a robot: with fewer, W costs less than a second factor
 EXACT = 1e-2  # of the contacts' tolerance: how exactly gaps and slides are zero
@@ -56,72 +56,56 @@ class ActiveSetStep:
         return ActiveSetStep(self.rows | others.rows, self.step + others.step, self.load + others.load)
 
 
-def active_set_step(
-    equations: StepEquations,
-    at: Iterate,
-    delassus: Delassus,
-    free: Tensor,
-    tolerance: Tensor,
-    rows: Tensor,
-    descends: bool = False,
-) -> ActiveSetStep:
-    """Return an iterate's step and loads by the active set, beginning with the contacts that bear loads.
+class ActiveSet(ClosedContacts):
+    """The search for the active set at an iterate, and so for its step and loads.
 
     Parameters
     ----------
     at : the iterate, its residual with the present loads in it.
-    delassus : of the iterate; its contacts and their Jacobian are used, not the operator.
-    free : (B, n_free) the step without loads.
+    linear : the contacts there.
     tolerance : (B,) norm of the residual that counts as solved.
-    rows : (B,) robots to look at.
     descends : whether the step is to go down the potential; then matrices that are indefinite even with the active
         contacts are shifted until they are positive definite.
-    """
-    constraints = delassus.constraints
-    if not uses_active_sets(equations, constraints):
-        return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, at, delassus, tolerance, descends)
-    bears = constraints.load[:, 0] > 0
-    # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
-    closes = (search.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
-    closed = (bears | closes) & search.moves & rows[constraints.robot]
-    count = torch.bincount(constraints.robot[closed], minlength=len(rows))
-    rows = rows & ~constraints.any(search.partly & bears)
-    return search.solve(closed, rows & (count >= (1 if descends else FEWEST_CONTACTS)))
-
-
-def touching_step(
-    equations: StepEquations, at: Iterate, delassus: Delassus, tolerance: Tensor, rows: Tensor, descends: bool = False
-) -> ActiveSetStep:
-    """Return an iterate's step and loads by the active set, beginning with all contacts that touch.
-
-    This is for robots that contacts hold: where A is indefinite without contacts, as that of an arch that a plate has
-    pressed beyond its limit load, neither a step without loads nor W tells which contacts bear any. Arguments as for
-    `active_set_step`; nothing may overlap at the iterate, and contacts that bear a load have to touch.
-    """
-    constraints = delassus.constraints
-    if not uses_active_sets(equations, constraints):
-        return ActiveSetStep.none(at, constraints)
-    search = _ActiveSet(equations, at, delassus, tolerance, descends)
-    touches = delassus.contacts.gap <= constraints.tolerance[constraints.robot]
-    closed = touches & search.moves & rows[constraints.robot]
-    return search.solve(closed, rows & constraints.any(closed) & ~constraints.any(search.partly & touches))
-
-
-class _ActiveSet(ClosedContacts):
-    """The search for the active set at an iterate.
 
     Attributes
     ----------
     before : (S, 3) the loads before.
-    tolerance : (B,) norm of the residual that counts as solved.
     """
 
-    def __init__(self, equations: StepEquations, at: Iterate, delassus: Delassus, tolerance: Tensor, descends: bool):
-        super().__init__(equations, at, delassus, descends)
-        self.before, self.tolerance = delassus.constraints.load, tolerance
+    def __init__(
+        self, equations: StepEquations, at: Iterate, linear: LinearContacts, tolerance: Tensor, descends: bool
+    ):
+        super().__init__(equations, at, linear, descends)
+        self.before, self.tolerance = linear.constraints.load, tolerance
 
-    def solve(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
+    def from_loads(self, free: Tensor, rows: Tensor) -> ActiveSetStep:
+        """Return steps and loads of some rows (B,), beginning with the contacts that bear loads.
+
+        Parameters
+        ----------
+        free : (B, n_free) the step without loads.
+        """
+        constraints, bears = self.constraints, self.before[:, 0] > 0
+        # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
+        closes = (self.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
+        closed = (bears | closes) & self.moves & rows[constraints.robot]
+        count = torch.bincount(constraints.robot[closed], minlength=len(rows))
+        rows = rows & ~constraints.any(self.partly & bears)
+        return self._solved(closed, rows & (count >= (1 if self.descends else FEWEST_CONTACTS)))
+
+    def from_touching(self, rows: Tensor) -> ActiveSetStep:
+        """Return steps and loads of some rows (B,), beginning with all contacts that touch.
+
+        This is for robots that contacts hold: where A is indefinite without contacts, as that of an arch that a plate
+        has pressed beyond its limit load, neither a step without loads nor W tells which contacts bear any. Nothing may
+        overlap at the iterate, and contacts that bear a load have to touch.
+        """
+        constraints = self.constraints
+        touches = self.linear.contacts.gap <= constraints.tolerance[constraints.robot]
+        closed = touches & self.moves & rows[constraints.robot]
+        return self._solved(closed, rows & constraints.any(closed) & ~constraints.any(self.partly & touches))
+
+    def _solved(self, closed: Tensor, rows: Tensor) -> ActiveSetStep:
         """Return steps and loads in the rows (B,) whose active set is found.
 
         Parameters

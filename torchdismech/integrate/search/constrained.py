@@ -11,12 +11,13 @@ from torch import Tensor
 
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
-from torchdismech.integrate.search.active_set import ActiveSetStep, active_set_step, touching_step
+from torchdismech.integrate.search.active_set import ActiveSet, ActiveSetStep
+from torchdismech.integrate.search.closed_contacts import uses_active_sets
 from torchdismech.integrate.search.delassus import Delassus
 from torchdismech.solve.linear import Factor, JoinedFactor, shifted_factor
-from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root, RootSearch
+from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, RootSearch
 
-__all__ = ["ConstrainedSearch", "constrained_newton"]
+__all__ = ["ConstrainedSearch"]
 
 SMALLEST_STEP = 2.0**-10
 # Of the largest entry of a matrix: added to the diagonal where contacts alone hold a part. The loads of a pile of rods
@@ -24,16 +25,11 @@ SMALLEST_STEP = 2.0**-10
 SUPPORT = 1e-7
 
 
-def constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
-    """Find x and loads of the contacts with |weight * r(x)| <= tolerance and no contact violated.
-
-    The loads are left in `equations.constraints.load`. Arguments as for `solve.newton.newton`.
-    """
-    return ConstrainedSearch(equations, x, options, running).root()
-
-
 class ConstrainedSearch(RootSearch):
     """Newton's method, each of whose iterations first finds the loads of the contacts.
+
+    It finds x and loads with |weight * r(x)| <= tolerance and no contact violated; the loads are left in
+    `equations.constraints.load`. Parameters are those of `solve.newton.newton`.
 
     Attributes
     ----------
@@ -88,13 +84,18 @@ class ConstrainedSearch(RootSearch):
         delassus = Delassus(self.equations, constraints, q, factor, active)
         # without loads: the residual contains the present ones
         free = factor.solve(-(at.residual + delassus.forces_of(before)))
-        by_active_set = active_set_step(
-            self.equations, at, delassus, free, self.tolerance, active & factor.ok, self.descends
-        )
+        by_active_set, active_set = ActiveSetStep.none(at, constraints), None
+        if uses_active_sets(self.equations, constraints):
+            active_set = ActiveSet(self.equations, at, delassus, self.tolerance, self.descends)
+            by_active_set = active_set.from_loads(free, active & factor.ok)
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
-        if bool((lost := delassus.rows & factor.ok & ~solved).any()):
-            others = self._touching_step(at, delassus, lost)
+        if active_set is not None and bool((lost := delassus.rows & factor.ok & ~solved).any()):
+            # Only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and which
+            # contacts touch is chance. An arch that a ball has dented would stay upright by such steps, where it should
+            # give way sideways.
+            near = delassus.violation(q, lost) <= constraints.tolerance
+            others = active_set.from_touching(lost & near)
             by_active_set, solved = by_active_set.with_others(others), solved | others.rows
         loads = torch.where(by_active_set.rows[constraints.robot].unsqueeze(1), by_active_set.load, loads)
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
@@ -106,20 +107,6 @@ class ConstrainedSearch(RootSearch):
         there, found = self._line_search(at, step, residual, factor, going)
         outcome = torch.where(going & ~found, int(Status.LINE_SEARCH_FAILED), outcome)
         return there, delassus.violation(self.equations.full(there.x), by_active_set.rows), outcome
-
-    def _touching_step(self, at: Iterate, delassus: Delassus, lost: Tensor) -> ActiveSetStep:
-        """Return steps and loads of robots whose loads were not found, by an active set that begins with what touches.
-
-        It is tried only where the laws of contact hold at the iterate: elsewhere the search is still on its way, and
-        which contacts touch is chance. An arch that a ball has dented would stay upright by such steps, where it should
-        give way sideways.
-
-        Parameters
-        ----------
-        lost : (B,) these robots.
-        """
-        near = delassus.violation(self.equations.full(at.x), lost) <= self.constraints.tolerance
-        return touching_step(self.equations, at, delassus, self.tolerance, lost & near, self.descends)
 
     def _factored(self, at: Iterate, active: Tensor) -> Factor:
         """Return the factor of the iterate's matrix, changed in steps until it is positive definite.

@@ -18,21 +18,16 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.constrained import ConstrainedSearch
 from torchdismech.solve.linear import Factor
 from torchdismech.solve.newton import ENOUGH, HIDDEN
-from torchdismech.solve.search import Iterate, NewtonOptions, Root
+from torchdismech.solve.search import Iterate, NewtonOptions
 
-__all__ = ["descending_constrained_newton"]
+__all__ = ["DescendingSearch"]
 
 DEAR = 2.0  # of the largest load: the price of an overlap
 SMALLEST_STEP = 2.0**-20
 
 
-def descending_constrained_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
-    """Find a minimum with contacts that are constraints; as `constrained_newton`, for loads that have a potential."""
-    return _Descending(equations, x, options, running).root()
-
-
-class _Descending(ConstrainedSearch):
-    """Newton steps that go down the potential.
+class DescendingSearch(ConstrainedSearch):
+    """Newton steps that go down the potential, to a minimum; for other loads than constraints that have one.
 
     `price` (B,) [N] is what each metre of overlap adds to the penalty function [J].
     """

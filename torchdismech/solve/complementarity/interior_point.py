@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
 
-__all__ = ["Factored", "LinearSystem", "active_set_polished", "interior_point"]
+if TYPE_CHECKING:
+    from torchdismech.solve.complementarity.lcp import DenseSystem
+    from torchdismech.solve.complementarity.pyramid import PyramidSystem
+
+__all__ = ["active_set_polished", "interior_point"]
 
 BOUNDARY = 0.995  # fraction of the way to the boundary that a step may take
 SHORT_STEP = 0.1  # after a shorter step the next one is centred more
@@ -18,30 +22,8 @@ POLISHING_STEPS = 3  # Newton steps on the equations of the active set after the
 FREE, HELD = 1e-10, 1e10  # added to the diagonal of unknowns that move, and of those held at zero
 
 
-class Factored(Protocol):
-    """A factorization of A + diag(d)."""
-
-    def solve(self, right: Tensor) -> Tensor:
-        """Return x (B, m) with (A + diag(d)) x = right."""
-        ...
-
-
-class LinearSystem(Protocol):
-    """The map w = A z + q of a complementarity problem, with the linear solve that an interior-point method needs."""
-
-    q: Tensor
-
-    def product(self, z: Tensor) -> Tensor:
-        """Return A z (B, m)."""
-        ...
-
-    def factor(self, diagonal: Tensor) -> Factored:
-        """Return a factorization of A + diag(diagonal), diagonal (B, m) positive."""
-        ...
-
-    def rows(self, index: Tensor) -> LinearSystem:
-        """Return the system of the rows with indices (R,)."""
-        ...
+# the map w = A z + q of a complementarity problem, with the linear solve that an interior-point method needs
+LinearSystem: TypeAlias = "DenseSystem | PyramidSystem"
 
 
 def interior_point(
