@@ -308,6 +308,19 @@ def enumerated(matrix, q):
     raise AssertionError("no complementary basis")
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_guess_that_is_not_finite_is_none(number):
+    """Solve a row whose guess holds no number as from zeros, and the row beside it from its own guess."""
+    delassus, free, mu = random_contacts(2, 3, 9, 1.0)
+    near = solve_contact(delassus, free, mu, every(mu)).impulses
+    guess, zeros = near.clone(), torch.zeros_like(near)
+    guess[0] = number
+    found = solve_contact(delassus, free, mu, every(mu), guess=guess)
+    assert (found.status == int(Status.CONVERGED)).all()
+    alone = [solve_contact(delassus, free, mu, every(mu), guess=each).impulses for each in (zeros, near)]
+    assert torch.equal(found.impulses, torch.stack([alone[0][0], alone[1][1]]))
+
+
 def test_independent_contacts_span_the_normals():
     """Choose as many contacts as the normal block has rank, per row, and never one that is not active."""
     jacobian = normal_numbers(4, 10, 6)

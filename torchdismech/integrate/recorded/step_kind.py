@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from torch import Tensor
 
 from torchdismech.integrate.problem import StepProblem
-from torchdismech.integrate.recorded.inputs import InputLayout
 from torchdismech.integrate.recorded.model_traits import ModelTraits, plain_attributes
 from torchdismech.integrate.recorded.recordable import is_recordable_force
 from torchdismech.model.mechanics import StepStart
@@ -37,6 +36,32 @@ A_STEP = 3  # Newton iterations that count as one step: as many as smooth steps 
 
 # attributes of an integrator that no recording depends on: dt is an input, the others act before a step is taken
 NOT_HELD = ("dt", "chunk", "max_substeps")
+
+
+class InputLayout(NamedTuple):
+    """The places of the inputs of a step: state, robots that run, load, control, tensors of the model.
+
+    Attributes
+    ----------
+    state : of the fields of the state, in their order.
+    running : of the mask (B,) of the robots that are to be stepped.
+    load : of the sum (B, n) of the external forces that do not change within a step; None if it is no input.
+    control : of the tensors of the control.
+    model : of the tensors of the model, in the order of `StepKind.movable_places`.
+    """
+
+    state: slice
+    running: int
+    load: int | None
+    control: slice
+    model: slice
+
+    @classmethod
+    def of(cls, states: int, controls: int, values: int, has_load: bool) -> InputLayout:
+        """Return the places for so many tensors of the state, of the control (those that are inputs), of the model."""
+        control = slice(states + 1 + has_load, states + 1 + has_load + controls)
+        model = slice(control.stop, control.stop + values)
+        return cls(slice(0, states), states, states + 1 if has_load else None, control, model)
 
 
 @dataclass

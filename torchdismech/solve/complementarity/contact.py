@@ -134,7 +134,8 @@ def solve_contact(
         although the first start has not met `tolerance`.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).
     guess : (B, 3C) impulses that may be near the solution, for example zeros or those of a problem that differs little:
-        Newton's method on the exact cone is first tried from there. For the second-order cone, not for gauss_seidel.
+        Newton's method on the exact cone is first tried from there; numbers that are not finite count as zero. For the
+        second-order cone, not for gauss_seidel.
 
     Raises
     ------
@@ -153,7 +154,7 @@ def solve_contact(
     acceptable = goal if acceptable is None else torch.maximum(goal, acceptable)
     contact_places = first_places(active)  # contacts that are not active are no unknowns
     entries = entries_of(contact_places)
-    guess = None if guess is None else guess.gather(1, entries)
+    guess = None if guess is None else torch.nan_to_num(guess.gather(1, entries), 0.0, 0.0, 0.0)
     solved_impulses, iterations = _solved_impulses(
         law.at(contact_places), options, (goal, acceptable), angle.gather(1, contact_places), guess
     )
