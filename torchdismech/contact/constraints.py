@@ -12,7 +12,7 @@ on node i of a contact is w_i N n + w0_i T.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -138,7 +138,7 @@ class ConstraintSet:
         for table in candidates.tables:
             robots.append(table.robot)
             nodes.append(table.listed.nodes)
-        slices = _consecutive([len(robot) for robot in robots])
+        slices = [slice(start, end) for start, end in pairwise(accumulate(map(len, robots), initial=0))]
         self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
         self.robot, self.nodes = torch.cat(robots), torch.cat(nodes)
         self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
@@ -396,11 +396,6 @@ def _near_points(obstacle: Obstacle, near: Tensor | None, batch: int) -> tuple[T
 def _of_near(near: Tensor | None, values: Tensor) -> Tensor:
     """Return those of values (B, P, ..) for which `near` (B, P) holds, one after the other; all if it is None."""
     return values.flatten(0, 1) if near is None else values[near]
-
-
-def _consecutive(lengths: Sequence[int]) -> list[slice]:
-    """Return slices of these lengths that follow one another from 0 on."""
-    return [slice(start, end) for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
 def slots_of(robot: Tensor, batch: int) -> Tensor:

@@ -135,7 +135,7 @@ class ContactModel:
 
     def may_touch_at(self, q: Tensor) -> StepPairs | None:
         """Return the pairs of parts that may touch at q (B, n), as `may_touch` does for a motion."""
-        return self.may_touch(q, q, q.new_zeros(len(q))) if len(self.self_contacts) else None
+        return self.may_touch(q, q, q.new_zeros(len(q)))
 
     def undefined_laws(self, state: State) -> Tensor:
         """Return the robots (B,) bool of which some constant of a law is not finite, also while nothing touches."""

@@ -57,11 +57,12 @@ class Linearised:
             return None
         equations.prepare()
         x = model.unknowns.of_dofs(q)
-        if equations.constraints is not None:
+        if (constraints := equations.constraints) is not None:
             equations.reaction(q)  # leaves the loads of the constraints in `constraints.load`
         values = matrix_values(equations, x, solver, model.unknowns.residual_weight())
-        if equations.constraints is not None:
-            values = _with_loaded_contacts_closed(here, equations, x, values)
+        if constraints is not None:  # contacts that touch without a load may open
+            least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
+            values = with_contacts_closed(equations, x, values, constraints.load[:, 0] > least)
         return cls(equations, x, values, _minima(model, solver, values, problem.running))
 
     def not_at_saddle(self, rows: Tensor) -> Tensor:
@@ -87,17 +88,6 @@ def _spinning(model: Model, solver: Solver, values: Tensor, rows: Tensor) -> Ten
     nodes = (model.unknowns.index < 3 * model.body.n_nodes).to(values.device)
     moved = torch.linalg.vector_norm(null_vectors(solver, values, rows)[:, nodes], dim=1)
     return rows & (moved < SPINS)
-
-
-def _with_loaded_contacts_closed(problem: StepProblem, equations: StepEquations, x: Tensor, values: Tensor) -> Tensor:
-    """Return the matrix values (nnz, B) with contacts that bear a load stiffened, so that they stay closed.
-
-    Contacts that touch without a load may open.
-    """
-    constraints = equations.constraints
-    assert constraints is not None
-    least = problem.method.tolerance(torch.zeros_like(constraints.time))[constraints.robot]
-    return with_contacts_closed(equations, x, values, constraints.load[:, 0] > least)
 
 
 def with_contacts_closed(equations: StepEquations, x: Tensor, values: Tensor, which: Tensor) -> Tensor:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchdismech.model import step_memory
 
 if TYPE_CHECKING:
-    from torchdismech.integrate.recorded.step_kind import StepKind
+    from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
 
 __all__ = ["side_by_side"]
 
@@ -19,15 +19,9 @@ __all__ = ["side_by_side"]
 STEPS_A_RECORDING = 64
 
 
-class Replayed(Protocol):
-    """Steps, or backward passes, that several recordings take: the first one, and more for other threads."""
-
-    recording: Any
-    more_recordings: list[Any]
-    replayed_steps: int
-
-
-def side_by_side(replayed: Replayed, kind: StepKind, parts: int, another: Callable[[], Any]) -> list[Any]:
+def side_by_side(
+    replayed: StepKind | BackwardPasses, kind: StepKind, parts: int, another: Callable[[], Any]
+) -> list[Any]:
     """Return the recordings that take so many parts of a batch side by side, up to one for each of torch's threads.
 
     Those that are due are made now. Parts of half the size that "auto" chooses at least are large enough for threads,
@@ -35,6 +29,7 @@ def side_by_side(replayed: Replayed, kind: StepKind, parts: int, another: Callab
 
     Parameters
     ----------
+    replayed : the steps, or backward passes, which have a first recording and maybe more for other threads.
     kind : of the steps.
     another : makes one more recording.
     """

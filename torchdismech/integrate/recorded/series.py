@@ -156,7 +156,8 @@ class RecordedSeries(_Series):
                 break
             if loop is None and not number:
                 self._empty_totals(info)
-            if until_failure and _some_failed(info):
+            # also where a robot was not stepped, as its state was not finite; CONVERGED is 0
+            if until_failure and bool(info.status.any()):
                 return (self._problem.state, self._report(number)) if number else (after, info)
             if keeper is not None:
                 keeper.keep(number, after, info)
@@ -239,8 +240,9 @@ def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> list[
     """Return the static buffers of the control, with the tensors for each step; none where all controls are one."""
     if all(control is controls[0] for control in controls):
         return []
-    by_field = zip(static.control_tensors(), _by_field(controls), strict=True)
-    return [(buffer, PerStep.of(values)) for buffer, values in by_field if buffer.numel()]
+    by_field = zip(*(control.tensors().values() for control in controls), strict=True)
+    given = zip(static.control_tensors(), by_field, strict=True)
+    return [(buffer, PerStep.of(values)) for buffer, values in given if buffer.numel()]
 
 
 def _copied(given: Sequence[tuple[Tensor, PerStep]]) -> PerStepInstructions:
@@ -257,13 +259,3 @@ def _states_kept(keeper: ChunkStates | None, result: tuple[State, StepInfo]) -> 
     for overwritten, storage in () if keeper is None else keeper.destinations(*result):
         kept.add("copy", PerStep.along(storage), overwritten)
     return kept
-
-
-def _some_failed(info: StepInfo) -> bool:
-    """Return whether some robot is not CONVERGED, such as one that was not stepped, as its state was not finite."""
-    return bool(info.status.any())  # CONVERGED is 0
-
-
-def _by_field(controls: Sequence[Control]) -> list[tuple[Tensor, ...]]:
-    """Return the tensors of controls that set the same fields, field by field."""
-    return list(zip(*(control.tensors().values() for control in controls), strict=True))

@@ -101,7 +101,9 @@ class ConstrainedSearch(RootSearch):
         outcome = torch.where(active & ~solved & (outcome == RUNNING), int(Status.CONTACT_UNSOLVED), outcome)
         going = active & (outcome == RUNNING)
         constraints.load = torch.where(going[constraints.robot].unsqueeze(1), loads, before)
-        step = torch.where(by_active_set.rows[:, None], by_active_set.step, free + delassus.carried(loads))
+        step = torch.where(
+            by_active_set.rows[:, None], by_active_set.step, free + factor.solve(delassus.forces_of(loads))
+        )
         step = torch.where(going[:, None], step, 0.0)
         residual = at.residual - delassus.forces_of(constraints.load - before)
         there, found = self._line_search(at, step, residual, factor, going)

@@ -51,10 +51,6 @@ class Delassus(LinearContacts):
         self.compliance = q.new_zeros(len(constraints), 3)
         self.choose(torch.zeros_like(constraints.robot, dtype=torch.bool))
 
-    def carried(self, load: Tensor) -> Tensor:
-        """Return the motion (B, n_free) that loads (S, 3) cause, A^-1 J^T load."""
-        return self.factor.solve(self.forces_of(load))
-
     def choose(self, which: Tensor) -> None:
         """From now on take W over the contacts where `which` (S,) holds, of the robots in `rows`."""
         self.chosen = (which & self.rows[self.constraints.robot]).nonzero().flatten()

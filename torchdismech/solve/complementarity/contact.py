@@ -16,7 +16,6 @@ from torchdismech.solve.complementarity.problem import (
     entries_of,
     first_places,
     scaled_contacts,
-    without_padding,
 )
 
 __all__ = ["CONTACT_METHODS", "ContactSolution", "solve_contact"]
@@ -173,7 +172,7 @@ def _solved_impulses(
     angle : (B, C) of the pyramids' first edges.
     guess : (B, 3C) impulses near the solution, or None.
     """
-    problem = scaled_contacts(*without_padding(law.delassus, law.free, law.mu, law.active), law.active)
+    problem = scaled_contacts(law.delassus, law.free, law.mu, law.active)
     first = Attempt(problem, options, STARTS[0], *goals)
     if guess is None:
         return _best_impulses(first, law, torch.zeros_like(law.free), angle)
