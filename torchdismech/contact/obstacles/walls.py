@@ -59,8 +59,6 @@ def crossings(mesh: Mesh, start: Tensor, way: Tensor) -> tuple[Tensor, Tensor]:
     for chunk in torch.arange(len(start), device=start.device).split(max(1, MOST_PAIRS // len(corners))):
         way_number, share = _met(corners, start[chunk], way[chunk])
         parts.append((chunk[way_number], share))
-    if not parts:
-        return torch.zeros(0, dtype=torch.long, device=start.device), start.new_zeros(0)
     return torch.cat([number for number, _ in parts]), torch.cat([share for _, share in parts])
 
 
