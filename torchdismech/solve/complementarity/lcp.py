@@ -110,10 +110,13 @@ def _check_problem(matrix: Tensor, q: Tensor, acceptable: Tensor | None) -> None
 
 
 def check_options(who: str, method: str, methods: tuple[str, ...], tolerance: float, max_iterations: int) -> None:
-    """Refuse an unknown method and numbers that are not positive."""
+    """Refuse an unknown method, a tolerance by which nothing or everything is a solution, and no iterations."""
     check_choice(f"{who}: method", method, methods)
-    if not real_number(tolerance, f"{who}: tolerance") > 0:
-        raise InputError(f"{who}: tolerance must be positive, got {tolerance}")
+    if not 0 < real_number(tolerance, f"{who}: tolerance") < 1:
+        raise InputError(
+            f"{who}: tolerance: expected a number above 0 and below 1 (it is a fraction of the largest given number; "
+            f"from 1 up zeros would count as the solution), got {tolerance}"
+        )
     whole_number(max_iterations, f"{who}: max_iterations")
 
 
