@@ -17,7 +17,7 @@ from torchdismech import (
     straight,
     trainable,
 )
-from torchdismech.contact import Penalty, SelfContact
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 
 
 class TestRodsRubbing(GradientCase):
@@ -161,3 +161,20 @@ def test_by_constants_of_contact_alone(name):
         difference = (above - tip()) / 2e-4
     # central differences: 1e-8 of the derivative, and as much again of what the search leaves
     assert abs(float(difference)) > 1e-6 and float(found) == pytest.approx(float(difference), rel=1e-6)
+
+
+def test_what_rests_in_a_corner_moves_with_no_load():
+    """Find no gradient where a guide and a floor hold a node in its place, and friction is on its cone by chance."""
+    builder = RobotBuilder()
+    builder.add_rod(straight((0, 0, 4e-3), (0.15, 0, 4e-3), 4), Circle(4e-3), Material(1e6, 1000.0))
+    builder.clamp(nodes=[0], normal=(0.3, 0.4, 0.5))
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Complementarity(), Friction(0.1)))
+    model = builder.finalize()
+    (factor,), integrator = trainable.scaled(model, ["mass"]).parameters(), ImplicitEuler(2e-3, **EXACT)
+    state, _ = integrator.step(model, model.initial_state())
+    for _ in range(3):
+        state, info = integrator.step(model, state)
+    assert bool(info.contact["sliding"].any())  # as its friction says
+    (gradient,) = torch.autograd.grad(state.q[:, :3].sum(), factor)
+    assert abs(float(gradient)) < 1e-15  # m; a node that is free to slide moves by 1e-5

@@ -14,6 +14,10 @@ from torchdismech.solve.linear import factored, largest_entry
 
 __all__ = ["KKTConditions"]
 
+# Slides that are a smaller part of what friction resists are rounding: such contacts stick. The direction of rounding
+# says nothing, and friction that turns with it would be stiffer than all else.
+AT_REST = 1e-9
+
 
 class KKTConditions:
     """The KKT conditions that contacts of a solved step obey, as equations in metres, to be differentiated.
@@ -66,7 +70,8 @@ class KKTConditions:
         scale = self._delassus.compliance[self.chosen, 1:].mean(1, keepdim=True)
         self._scale = scale if self._rubs else torch.ones_like(scale)
         wanted = torch.linalg.vector_norm(load[:, 1:] * self._scale - slide, dim=1)
-        self._slides = ((wanted > mu * load[:, 0] * self._scale.squeeze(1)) | (mu == 0)).unsqueeze(1)
+        most = mu * load[:, 0] * self._scale.squeeze(1)
+        self._slides = ((most < (1 - AT_REST) * wanted) | (mu == 0)).unsqueeze(1)
         self._slide, self._load = slide, load
 
     def residual(self, equations: StepEquations, x: Tensor) -> Tensor:
