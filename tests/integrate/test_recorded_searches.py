@@ -10,6 +10,7 @@ import torch
 from tests.rods import rod_through
 from torchdismech import (
     Circle,
+    Control,
     ImplicitEuler,
     ImplicitMidpoint,
     Material,
@@ -21,9 +22,11 @@ from torchdismech import (
     meshes,
     straight,
 )
-from torchdismech.integrate.recorded import recording
+from torchdismech.contact import Friction, HalfSpace, Obstacle, Penalty
+from torchdismech.integrate.recorded import recording, round_tapes
 from torchdismech.integrate.recorded.rounds import RecordedRounds
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.search.primal_dual import _PrimalDual
 
 STEPS = 60
 NEVER = 10**6  # steps before a recording
@@ -130,3 +133,40 @@ def test_robots_that_spend_their_iterations(monkeypatch):
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
     expected, _ = led()
     assert failed and all(map(torch.equal, found, expected))
+
+
+def test_many_robots_that_rub_stay_recorded_and_together(monkeypatch):
+    """Bend many worms on a rough floor: recorded searches take rounds of all, to the bits of searches that divide."""
+    robots, divided, rounds = 300, Counter(), Counter()
+    of_rows, called = _PrimalDual.of_rows, round_tapes._Rounds.called
+
+    def led():
+        builder = RobotBuilder(planar=True)
+        builder.add_rod(straight((0, 0, 4e-3), (0.1, 0, 4e-3), 9), Circle(4e-3), Material(1e6, 1100.0, 0.5, 5e-3))
+        builder.add_force(forces.Gravity((0, 0, -9.81)))
+        builder.add_contact(Obstacle(HalfSpace((0, 0, 0), (0, 0, 1)), Penalty(200.0, 1e-3), Friction(0.6, 5e-3)))
+        model = builder.finalize(compile=False)
+        bends = torch.rand(6, robots, 1, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        state, found = model.initial_state(robots), []
+        for bend in bends:
+            natural = torch.cat([0.6 * bend - 0.3, torch.zeros_like(bend)], 2).expand(-1, 7, -1)
+            state, info = ImplicitEuler(1e-2, chunk=None).step(model, state, Control(natural_curvature=natural))
+            found += [*state.fields(), info.iterations, info.residual, info.status]
+        return found
+
+    def part(search, rows, system):
+        divided["searches"] += 1
+        return of_rows(search, rows, system)
+
+    def replayed(self, function, kind, given):
+        rounds[kind[0].__name__] += 1
+        return called(self, function, kind, given)
+
+    monkeypatch.setattr(_PrimalDual, "of_rows", part)
+    monkeypatch.setattr(round_tapes._Rounds, "called", replayed)
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 0)
+    found = led()
+    assert rounds["next_iterates"] > 20 and not divided
+    monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", NEVER)
+    expected = led()
+    assert divided and all(map(torch.equal, found, expected))

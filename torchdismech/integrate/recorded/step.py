@@ -59,9 +59,6 @@ from torchdismech.solve.search import Root
 
 __all__ = ["RecordedStep"]
 
-# numbers in q up to which searches without recorded rounds have recordings, too: of more, calls are a small part
-MAX_NUMBERS_IN_SEARCHES = 4000
-
 
 class End(NamedTuple):
     """The results of a step's end.
@@ -256,7 +253,7 @@ class RecordedStep:
         """Recordings for searches without recorded rounds, by the functions that they replace; none on a GPU."""
         results, state = self._set_up_results, self.static.problem.state
         equations, x = results.equations, results.progress.x
-        if not (state.q.is_cpu and state.q.numel() <= MAX_NUMBERS_IN_SEARCHES):
+        if not state.q.is_cpu:
             return {}
         step = torch.zeros_like(x)
         evaluations: Recordings = {
