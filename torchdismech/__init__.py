@@ -31,4 +31,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *import_module("torchdismech.public").__all__]
+    return sorted({*globals(), *import_module("torchdismech.public").__all__})

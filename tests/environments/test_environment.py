@@ -490,3 +490,13 @@ def test_an_action_of_ones_own_sees_what_constants_are_set_to():
     given = torch.arange(8.0, dtype=torch.float64).reshape(2, 4) - 3.0
     env.step(given)
     assert torch.equal(seen[0], given[:, 1:]) and env.model.forces[0].acceleration.tolist() == [0, 0, -9.81]
+
+
+def test_outcomes_are_shown_in_a_line():
+    """Print what an action led to without its tensors."""
+    env = environment(batch=3)
+    env.reset()
+    outcome = env.step(actions(3))
+    width, mean = outcome.observation.shape[1], float(outcome.reward.mean())
+    of = f"3 robots that observe {width} numbers; mean reward {mean:.4g}; 0 terminated, 0 truncated"
+    assert repr(outcome) == f"Outcome({of})"

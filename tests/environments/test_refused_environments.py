@@ -340,6 +340,15 @@ def test_errors_in_a_task_say_in_which_of_its_functions(name, changes):
     assert caught.value.__notes__ == [f"This happened in Task.{name} of the environment's task."]
 
 
+def test_constants_that_do_not_fit_the_model_are_noted_as_the_task_s():
+    """Say that it was Task.constants that drew what the control of an episode cannot hold."""
+    for name, count, words in (("Viscous.speed", 1, "no constant"), ("bend_twist.GJ", 2, "expected shape")):
+        env = environment(constants=lambda m, draws, name=name, count=count: {name: draws.uniform(0.1, 0.2, count)})
+        with pytest.raises(InputError, match=words) as caught:
+            env.reset()
+        assert caught.value.__notes__ == ["This happened in Task.constants of the environment's task."]
+
+
 def test_rewards_and_observations_that_are_no_numbers_are_refused():
     """Name the robot of which a policy could not learn."""
 

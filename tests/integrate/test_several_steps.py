@@ -24,6 +24,7 @@ from torchdismech import (
     rollout,
     straight,
     trainable,
+    unroll,
 )
 from torchdismech.errors import InputError, SimulationError
 from torchdismech.integrate import integrator as integrator_module
@@ -499,3 +500,18 @@ def test_reports_of_several_steps_are_merged():
     known = dataclasses.replace(first, stable=torch.ones(2, dtype=torch.bool))
     assert known.merged(second, torch.tensor([True, False])).stable is None
     assert second.merged(known, torch.tensor([True, False])).stable is None
+
+
+def test_reports_are_shown_in_a_line():
+    """Print how steps went and what an unrolled run has without their tensors, for a batch of no robots, too."""
+    model = rods_on_cpu(3)
+    start = model.initial_state()
+    _, info = ImplicitEuler(2e-3).step(model, start)
+    failed = dataclasses.replace(info, status=torch.tensor([0, 0, int(Status.SINGULAR)]))
+    took = f"{float(info.iterations.double().mean()):.3g} iterations on average, at most {int(info.iterations.max())}"
+    assert repr(failed) == f"StepInfo(3 robots: 2 CONVERGED, 1 SINGULAR; {took})"
+    assert repr(info.rows([])) == "StepInfo(0 robots)"
+    _, several = ImplicitEuler(2e-3).steps(model, start, 3)
+    assert repr(several).startswith("SeveralSteps(3 robots: 3 CONVERGED; ")
+    run = unroll(model, start, ImplicitEuler(2e-3), 2, observe=lambda before, after, control: {"tip": after.q[:, :3]})
+    assert repr(run) == "Unrolled(2 steps of 3 robots, with tip, 0 failed)"

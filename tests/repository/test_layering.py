@@ -232,14 +232,14 @@ def test_importing_the_package_stays_light():
 
 
 def test_a_name_of_the_package_is_looked_for_once():
-    """Find a name in the package itself from its second use on; no module takes the place of a function."""
+    """Find a name in the package itself from its second use on; no module takes its place, and `dir` lists it once."""
     script = (
         "import torchdismech as td; td.Control, td.rollout, td.unroll; "
         "import torchdismech.runs.rollout, torchdismech.runs.unroll; "
-        "print('Control' in vars(td), callable(td.rollout), callable(td.unroll))"
+        "print('Control' in vars(td), callable(td.rollout), callable(td.unroll), len(dir(td)) == len({*dir(td)}))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=REPOSITORY)
-    assert run.stdout.strip() == "True True True"
+    assert run.stdout.strip() == "True True True True"
 
 
 def test_rods_step_without_what_is_slow_to_import():

@@ -83,6 +83,13 @@ class Outcome:
     truncated: Tensor
     status: Tensor
 
+    def __repr__(self) -> str:
+        """Return how many robots there are, how many numbers each observes, and how rewards and episodes went."""
+        robots, width = self.observation.shape
+        ended = f"{int(self.terminated.sum())} terminated, {int(self.truncated.sum())} truncated"
+        of = f"{robots} robot{'s' * (robots != 1)} that observe{'s' * (robots == 1)} {width} numbers"
+        return f"Outcome({of}; mean reward {float(self.reward.mean()):.4g}; {ended})"
+
     @property
     def ended(self) -> Tensor:
         """Robots (B,) whose episode this action ended; `Environment.ended` has those that were over before, too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -46,6 +47,15 @@ class StepInfo:
     substeps: Tensor
     contact: ContactReport = field(default_factory=dict)
     stable: Tensor | None = None
+
+    def __repr__(self) -> str:
+        """Return how many robots ended with which status, and their Newton iterations, but no tensors."""
+        robots, iterations = len(self.status), self.iterations.double()
+        if not robots:
+            return f"{type(self).__name__}(0 robots)"
+        ended = ", ".join(f"{count} {Status(code).name}" for code, count in Counter(self.status.tolist()).items())
+        took = f"{float(iterations.mean()):.3g} iterations on average, at most {int(iterations.max())}"
+        return f"{type(self).__name__}({robots} robot{'s' * (robots != 1)}: {ended}; {took})"
 
     @classmethod
     def of(cls, root: Root, status: Tensor, scale: Tensor, contact: ContactReport | None = None) -> StepInfo:
@@ -93,7 +103,7 @@ class StepInfo:
         return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SeveralSteps(StepInfo):
     """How several steps of each robot went.
 

@@ -55,11 +55,11 @@ class Static(SteppingMethod):
     energy. A start that is balanced already may be a saddle, though, which the smallest push ends: a straight column
     under more than its buckling load. By default such robots leave the saddle: after each share they are pushed along
     the lowest mode of small vibrations, as far as that lowers the potential, and search anew, until they are at a
-    minimum. Where several sides are alike they go towards +z, else +y, else +x. `StepInfo.stable` tells minima from
-    other equilibria. Robots that nothing holds against their loads are refused. Friction is left out, as nothing
-    slides, and a warning names the friction of contacts that bear a load: robots that friction holds settle by time
-    steps. But an obstacle by `Penalty` or `Barrier` whose `Path` has a velocity pulls along what touches it, as a belt
-    does.
+    minimum. Where several sides are alike they are pushed towards +z, else +y, else +x. `StepInfo.stable` tells
+    minima from other equilibria. Robots that nothing holds against their loads are refused. Friction is left out,
+    as nothing slides, and a warning names the friction of contacts that bear a load: robots that friction holds
+    settle by time steps. But an obstacle by `Penalty` or `Barrier` whose `Path` has a velocity pulls along what
+    touches it, as a belt does.
 
     Where `Control.pose` turns a clamp, its nodes go straight from where they are to where they are to be, so that
     between two shares the clamped edges are shorter than they are (by half, in the middle of a turn of 120 degrees).

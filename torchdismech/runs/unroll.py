@@ -68,6 +68,12 @@ class Unrolled(Generic[S]):
     observed: Mapping[str, Tensor] = field(default_factory=dict)
     points: Callable[[Tensor], Tensor] | None = None
 
+    def __repr__(self) -> str:
+        """Return how many steps and robots there are, what was observed, and how many robots failed, but no tensors."""
+        (steps, robots), observed = self.iterations.shape, ", ".join(self.observed)
+        of = f"{steps} step{'s' * (steps != 1)} of {robots} robot{'s' * (robots != 1)}"
+        return f"Unrolled({of}{', with ' * bool(observed)}{observed}, {int(self.failed.sum())} failed)"
+
     @property
     def failed(self) -> Tensor:
         """Which robots failed in some step, (B,) bool."""
