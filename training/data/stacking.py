@@ -143,6 +143,6 @@ def time_step(time: np.ndarray, source: str) -> float:
         frame = int(late.argmax())
         raise InputError(
             f"{source}: uneven clock: frame {frame} is {late[frame]:.3g} s off even steps of {mean:.4g} s; expected "
-            "even steps: resample the recording"
+            "even steps: resample the recording (docs/training.md shows how)"
         )
     return mean
