@@ -133,39 +133,26 @@ class ChunkInputs:
     zeroed : those of the tensors, (B, ..), of which the parts are zero for robots that are in the chunk before.
     """
 
-    def __init__(
-        self,
-        tensors: Sequence[Tensor],
-        axes: Sequence[int | None],
-        chunks: Sequence[Chunk],
-        zeroed: Sequence[Tensor],
-    ):
-        # all parts at once, which saves time
-        parts = [_parts(tensor, axis, chunks, zeroed) for tensor, axis in zip(tensors, axes, strict=True)]
-        self._by_chunk = [*zip(*parts, strict=True)]
-        self._shared = [tensor if axis is None else None for tensor, axis in zip(tensors, axes, strict=True)]
+    def __init__(self, tensors: Sequence[Tensor], axes: Sequence[int | None], zeroed: Sequence[Tensor]):
+        self.tensors, self.axes = tensors, axes
+        self._zeroed = {id(tensor) for tensor in zeroed}
         self._informed: list[object] = []  # recordings that have the shared tensors
 
-    def given_to(self, recording: object, chunk: Chunk) -> Sequence[Tensor | None]:
-        """Return the inputs of a chunk for a recording; None for a tensor that it has."""
-        inputs = self._by_chunk[chunk.number]
+    def shared_for(self, recording: object) -> list[Tensor | None]:
+        """Return the inputs that are the same for all chunks, and None for others; None for all if it has them."""
         if recording in self._informed:
-            return inputs
+            return [None] * len(self.tensors)
         self._informed.append(recording)
-        return [own if shared is None else shared for own, shared in zip(inputs, self._shared, strict=True)]
+        return [tensor if axis is None else None for tensor, axis in zip(self.tensors, self.axes, strict=True)]
 
-
-def _parts(
-    tensor: Tensor, axis: int | None, chunks: Sequence[Chunk], zeroed: Sequence[Tensor]
-) -> Sequence[Tensor | None]:
-    """Return for each chunk its part of a tensor, as `Chunk.of` does; None if it is for all robots."""
-    if axis is None:
-        return [None] * len(chunks)
-    parts = [*tensor.split(chunks[0].size, axis)]
-    if chunks[-1].repeated:
-        is_zeroed = any(tensor is other for other in zeroed)
-        parts[-1] = chunks[-1].zero_where_repeated(tensor) if is_zeroed else chunks[-1].of(tensor, axis)
-    return parts
+    def given_to(self, recording: object, chunk: Chunk) -> list[Tensor | None]:
+        """Return the inputs of a chunk for a recording; None for a tensor that it has."""
+        given = self.shared_for(recording)
+        for k, (tensor, axis) in enumerate(zip(self.tensors, self.axes, strict=True)):
+            if axis is not None:
+                of_chunk = chunk.zero_where_repeated if id(tensor) in self._zeroed else chunk.of
+                given[k] = of_chunk(tensor, axis)
+        return given
 
 
 class BatchTensors:
@@ -178,19 +165,21 @@ class BatchTensors:
 
     def __init__(self, batch: int):
         self._batch, self._making = batch, Lock()
-        self._chunk_parts: list[Sequence[Tensor]] = []  # for each tensor its part for each chunk
         self.tensors: list[Tensor] = []
+
+    def made_for(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tensors of all robots for results like these of a chunk, made at the first call."""
+        with self._making:
+            if not self.tensors:
+                self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
+            return self.tensors
 
     def write(self, chunk: Chunk, tensors: list[Tensor]) -> None:
         """Write the results for a chunk, tensors with its robots first."""
         if chunk.whole:
             self.tensors = [tensor.clone() for tensor in tensors]
             return
-        with self._making:
-            if not self.tensors:
-                self.tensors = [tensor.new_empty(self._batch, *tensor.shape[1:]) for tensor in tensors]
-                self._chunk_parts = [tensor.split(chunk.size) for tensor in self.tensors]
-        targets = [parts[chunk.number] for parts in self._chunk_parts]
+        targets = [chunk.without_repeated(chunk.of(tensor)) for tensor in self.made_for(tensors)]
         torch._foreach_copy_(
             targets, [chunk.without_repeated(tensor) for tensor in tensors] if chunk.repeated else tensors
         )

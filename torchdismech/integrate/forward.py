@@ -25,6 +25,7 @@ from torchdismech.integrate.recorded.recording import kind_of, recording_of, rec
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.integrate.step import solved_step
+from torchdismech.native.step_loop import StopReason
 from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
 from torchdismech.values import Values, per_robot
@@ -99,10 +100,11 @@ class _ChunkSolver:
         self._problem, self._chunks, self._store = problem, chunks, store
         self.recordings: list[RecordedStep] = []
         self._kind: StepKind | None = None
-        self._inputs = ChunkInputs([], [], chunks, [])  # of the recordings
+        self._inputs = ChunkInputs([], [], [])  # of the recordings
         self._batch = BatchTensors(problem.state.batch)
         self._solved: dict[int, tuple[State, StepInfo, SolvedChunk]] = {}  # by the chunks' numbers
         self._takes_following = bool(problem.following) or store is not None
+        self._loops: dict[RecordedStep, bool] = {}  # for each recording whether its loop over chunks takes this step
 
     def solved_alone(self, chunk: Chunk) -> bool:
         """Solve the step of a chunk and return True; or find recordings that take it and all later ones."""
@@ -114,7 +116,7 @@ class _ChunkSolver:
                 return True
             self.recordings = recordings_for_threads(kind, chunk_problem, len(self._chunks) - chunk.number)
         self._kind, inputs = kind, kind.inputs(self._problem)
-        self._inputs = ChunkInputs(inputs, kind.axes(inputs), self._chunks, [self._problem.running])
+        self._inputs = ChunkInputs(inputs, kind.axes(inputs), [self._problem.running])
         return False
 
     def _solve_alone(self, chunk: Chunk, problem: StepProblem, kind: StepKind | None) -> None:
@@ -179,10 +181,31 @@ class _ChunkSolver:
 
     def _replay(self, recording: RecordedStep, chunk: Chunk, controls: Sequence[Control]) -> None:
         """Let a recording take steps of a chunk with these controls."""
-        recording.start(self._inputs.given_to(recording, chunk), self._problem)
-        self._finish(recording, self._kind, chunk, controls)
+        if self._loop_takes(recording, chunk):
+            self._take_by_loop(recording, chunk)
+        else:
+            recording.start(self._inputs.given_to(recording, chunk), self._problem)
+            self._finish(recording, self._kind, chunk, controls)
         if self._kind is not None:
             self._kind.replayed_steps += len(controls)
+
+    def _loop_takes(self, recording: RecordedStep, chunk: Chunk) -> bool:
+        """Return whether a recording's loop over the chunks takes a chunk; it is made ready for the step if need be."""
+        if self._takes_following or chunk.repeated or not recording.loops():
+            return False
+        if recording not in self._loops:
+            recording.start(self._inputs.shared_for(recording), self._problem)
+            self._loops[recording] = recording.chunk_loop.begin(self._inputs, self._batch, self._chunks)
+        return self._loops[recording]
+
+    def _take_by_loop(self, recording: RecordedStep, chunk: Chunk) -> None:
+        """Take the step of a chunk by a recording's loop over the chunks, and what the loop leaves of it by Python."""
+        reason, solved = recording.chunk_loop.take(chunk.number), SolvedChunk(chunk, self._kind, None)
+        after, info = recording.finish_stopped(reason)
+        if reason is StopReason.ALL_TAKEN:  # the results are written
+            self._solved[chunk.number] = after, info, solved
+        else:
+            self._keep(after, info, solved)
 
     def _finish(
         self, recording: RecordedStep, kind: StepKind | None, chunk: Chunk, controls: Sequence[Control]

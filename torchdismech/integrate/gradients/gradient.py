@@ -206,8 +206,7 @@ class _ChunkGradients:
         axes = [*recorded.kind.axes(inputs), *[0] * (1 + len(gradients))]
         read = first.reads  # other tensors need not be split
         axes = [axis if k in read else None for k, axis in enumerate(axes)]
-        chunks = [solved.chunk for solved in recipe.chunks]
-        return ChunkInputs([*inputs, self._q, *gradients], axes, chunks, [recipe.running, *gradients])
+        return ChunkInputs([*inputs, self._q, *gradients], axes, [recipe.running, *gradients])
 
 
 def solved_gradients(

@@ -7,7 +7,8 @@ takes it. Below it
 - *which steps one recording serves*: `step_kind.py`, `model_traits.py`; which models can be recorded: `recordable.py`,
   `declared.py`;
 - *the memory that recordings read*: `static_problem.py`, in the order that `step_kind.InputLayout` defines;
-- *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`;
+- *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`; a step of the
+  parts of a batch, one after the other: `chunk_loop.py`;
 - *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
   `recorded_call.py`, `equations.py`, `pair_evaluations.py`; and of searches that Python steers, there and where whole
   steps leave their rounds: `search_rounds.py`, `round_tapes.py`;

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from torchdismech.integrate.info import SeveralSteps, StepInfo
-from torchdismech.integrate.recorded.rounds import Next, RoundsOutcome
 from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode, recorded_mid_step
 from torchdismech.native.availability import Unavailable
 from torchdismech.native.calls import CallTable
@@ -173,21 +172,9 @@ class RecordedSeries(_Series):
         A step that is not over is taken to its end. `StopReason.UNEXPECTED` stands for steps without a loop, too: the
         step is taken from its set-up on.
         """
-        step = self._step
-        if reason is StopReason.UNEXPECTED:
-            if number and controls[number] is not controls[number - 1]:
-                step.static.give_control(controls[number])
-            return step.finish()
-        if reason is StopReason.BAD_STEP:
-            return step.finish_after_rounds(step.rounds.replay(Next.ACCEPT_OR_SHORTEN))
-        if reason is StopReason.SHORTENED:
-            return step.finish_after_rounds(step.rounds.replay(Next.SHORTENED))
-        if reason is StopReason.LOST_ROWS:
-            return step.finish_after_rounds(RoundsOutcome.LOST)
-        if reason is StopReason.CHECK and step.end_recording.outputs.suspects():
-            return step.finish_without_rounds(attempts=1)
-        assert step.result is not None
-        return step.result
+        if reason is StopReason.UNEXPECTED and number and controls[number] is not controls[number - 1]:
+            self._step.static.give_control(controls[number])
+        return self._step.finish_stopped(reason)
 
 
 class UnaidedSeries(_Series):

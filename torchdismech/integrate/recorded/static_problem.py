@@ -123,6 +123,10 @@ class StaticProblem:
             self._dt.fill_(dt)
             self._last_dt = dt
 
+    def buffers(self) -> Sequence[Tensor]:
+        """Return the static buffers of the inputs, in their order."""
+        return self._buffers.tensors
+
     def give_control(self, control: Control) -> None:
         """Copy a control that sets the same fields to the static buffers."""
         for buffer, tensor in zip(self.control_tensors(), control.tensors().values(), strict=True):

@@ -29,11 +29,12 @@ from torchdismech.integrate.candidates import ContactCandidates
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.chunk_loop import ChunkLoop
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.round_tapes import RoundTapes
-from torchdismech.integrate.recorded.rounds import RecordedRounds, RoundsOutcome, SetUp
+from torchdismech.integrate.recorded.rounds import Next, RecordedRounds, RoundsOutcome, SetUp
 from torchdismech.integrate.recorded.search_rounds import SearchRounds
 from torchdismech.integrate.recorded.series import RecordedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem, outside_inference_mode
@@ -49,7 +50,7 @@ from torchdismech.integrate.step import (
 )
 from torchdismech.native.calls import CallTable
 from torchdismech.native.graphs import Recording, recorded
-from torchdismech.native.step_loop import NO_CALLS, StepCalls
+from torchdismech.native.step_loop import NO_CALLS, PerStepInstructions, StepCalls, StepLoop, StopReason
 from torchdismech.native.tape import Tape
 from torchdismech.robot.state import State
 from torchdismech.solve.linear import Solver
@@ -115,6 +116,15 @@ class RecordedStep:
         self.result: tuple[State, StepInfo] | None = None
         self.divisible = problem.divisible
         self._rounds_of_searches = RoundTapes()
+        self._goes_by_parts = False  # whether a loop has met something unexpected
+        self._last_loop: tuple[Recording | None, StepLoop | None] | None = (
+            None  # of one step; the first is a part of it
+        )
+
+    @cached_property
+    def chunk_loop(self) -> ChunkLoop:
+        """What takes a step of one chunk of a batch after the other."""
+        return ChunkLoop(self)
 
     @cached_property
     def series(self) -> RecordedSeries:
@@ -133,8 +143,35 @@ class RecordedStep:
 
     def finish(self) -> tuple[State, StepInfo]:
         """Return the states after the started step and how it went, in memory that the next step overwrites."""
-        self.set_up.replay()
-        return self.finish_after_rounds(self.rounds.replay())
+        loop = self._loop_of_one()
+        return self.finish_stopped(StopReason.UNEXPECTED if loop is None else loop.run(0, 1)[1])
+
+    def finish_stopped(self, reason: StopReason) -> tuple[State, StepInfo]:
+        """Return the states after a step that a compiled loop has begun, and how it went.
+
+        Parameters
+        ----------
+        reason : why the loop has ended: after the step, or at a part of it that Python takes. After
+            `StopReason.UNEXPECTED` the step is taken from its set-up on.
+        """
+        if reason is StopReason.UNEXPECTED:
+            self._goes_by_parts = self.result is not None  # what a loop has met may come in each step
+            self.set_up.replay()
+            return self.finish_after_rounds(self.rounds.replay())
+        if reason is StopReason.BAD_STEP:
+            return self.finish_after_rounds(self.rounds.replay(Next.ACCEPT_OR_SHORTEN))
+        if reason is StopReason.SHORTENED:
+            return self.finish_after_rounds(self.rounds.replay(Next.SHORTENED))
+        if reason is StopReason.LOST_ROWS:
+            return self.finish_after_rounds(RoundsOutcome.LOST)
+        if reason is StopReason.CHECK and self.end_recording.outputs.suspects():
+            return self.finish_without_rounds(attempts=1)
+        return self.finished_result()
+
+    def finished_result(self) -> tuple[State, StepInfo]:
+        """Return `result`, once the recorded end has finished a step."""
+        assert self.result is not None
+        return self.result
 
     def finish_by_recordings(self) -> tuple[State, StepInfo] | None:
         """Do the same as `finish`, but return None where recordings alone do not take the step to its end."""
@@ -189,6 +226,34 @@ class RecordedStep:
             return self._eager_end(root) if end is None else end
 
     # ---- for a compiled loop of steps ------------------------------------------------------------------------------
+
+    def loops(self) -> bool:
+        """Return whether a compiled loop may take a step at once, and not Python one part after the other.
+
+        It may not before the recorded end has finished a step, on a GPU, and once a loop has met something unexpected.
+        """
+        return self.result is not None and not self._goes_by_parts
+
+    def loop(self, before: PerStepInstructions, after: PerStepInstructions) -> StepLoop | None:
+        """Return a compiled loop of steps none of which hands anything on; None where there is none, see `loops`.
+
+        Parameters
+        ----------
+        before, after : instructions before and after each step.
+        """
+        tables = [recording.table for recording in self.parts() if isinstance(recording, Tape)]
+        if not self.loops() or len(tables) < len(self.parts()):
+            return None
+        return StepLoop(self.calls(*tables, NO_CALLS), before, after, self.checks())
+
+    def _loop_of_one(self) -> StepLoop | None:
+        """Return the loop that takes the step on the static buffers; None where its parts are replayed one by one."""
+        if not self.loops():
+            return None
+        shortening = self.rounds.accept_or_shorten
+        if self._last_loop is None or self._last_loop[0] is not shortening:  # it has been recorded meanwhile
+            self._last_loop = shortening, self.loop(PerStepInstructions(), PerStepInstructions())
+        return self._last_loop[1]
 
     def parts(self) -> Sequence[Recording]:
         """Return the recordings of set-up, both kinds of rounds, and end."""
