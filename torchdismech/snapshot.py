@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Sequence
+from functools import cached_property
 from itertools import chain
 from operator import attrgetter, call, is_, itemgetter
 from typing import Any
@@ -11,7 +12,7 @@ from weakref import ref
 from torch import Tensor, nn
 
 from torchdismech.origin import class_name, is_of_library
-from torchdismech.values import Place, Values, every_module
+from torchdismech.values import Place, Values, every_module, per_robot
 
 __all__ = ["HOOKS", "Snapshot", "labels", "own_tensors", "sources"]
 
@@ -87,6 +88,13 @@ class Snapshot:
         objects = self._objects_of(attributes)
         same = len(objects) == len(self._objects) and all(map(is_, objects, self._objects))
         return same and _places(self._tensors) == self._places and any(self._hooks) == self.hooked
+
+    @cached_property
+    def given_per_robot(self) -> Values:
+        """The tensors that are given per robot, for a root without parametrized tensors; see `values.per_robot`."""
+        root = self._root()
+        assert root is not None
+        return per_robot(root)
 
     def versions(self, sources: bool = False) -> list[int]:
         """Return torch's version counter of each public tensor, which grows whenever the tensor is changed in place.

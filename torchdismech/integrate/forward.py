@@ -28,7 +28,7 @@ from torchdismech.integrate.step import solved_step
 from torchdismech.native.step_loop import StopReason
 from torchdismech.robot.state import Control, State
 from torchdismech.system.workers import shared_out
-from torchdismech.values import Values, per_robot
+from torchdismech.values import Values
 
 __all__ = ["SolvedChunk", "held_values", "of_chunk", "solved_in_chunks", "takes_chunks", "takes_courses"]
 
@@ -55,7 +55,7 @@ def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chu
     If there are several chunks they include those that are given per robot, so that each chunk can have its part.
     """
     held = problem.values | parametrized
-    return held | per_robot(problem.model) if len(chunks) > 1 and problem.model.batch is not None else held
+    return held | problem.given_per_robot() if len(chunks) > 1 else held
 
 
 def solved_in_chunks(

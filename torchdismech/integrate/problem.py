@@ -12,14 +12,14 @@ from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
-from torchdismech.magnetics.force import fields_at
+from torchdismech.magnetics.force import fields_at, timed_forces
 from torchdismech.model import Model
 from torchdismech.model.mechanics import Mechanics
 from torchdismech.records import replaced
 from torchdismech.robot.plane import Plane, plane_of
 from torchdismech.robot.state import Control, State
 from torchdismech.snapshot import Snapshot
-from torchdismech.values import Values, evaluated, every_module, requiring_gradients
+from torchdismech.values import Values, evaluated, every_module, per_robot, requiring_gradients
 
 if TYPE_CHECKING:
     from torchdismech.integrate.integrator import SteppingMethod
@@ -76,9 +76,18 @@ class StepProblem:
 
         They are evaluated at the time at which the step evaluates forces.
         """
+        timed = timed_forces(self.model.forces)
+        if not timed:
+            return self
         elapsed, time = self.elapsed, self.state.time
-        fields = fields_at(self.model.forces, time if elapsed is None else time + elapsed)
-        return self.replace(values=self.values | fields) if fields else self
+        return self.replace(values=self.values | fields_at(timed, time if elapsed is None else time + elapsed))
+
+    def given_per_robot(self) -> Values:
+        """Return the model's tensors that are given per robot, as they stand in it now."""
+        # the snapshot knows neither values that stand in the model nor tensors that parametrizations make
+        if self.snapshot is None or self.values or self.snapshot.parametrized:
+            return per_robot(self.model)
+        return self.snapshot.given_per_robot
 
     def parametrized(self) -> Values:
         """Return the model's parametrized tensors as they are now; none if torch.compile evaluates them itself."""

@@ -29,7 +29,7 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Given, Values, places_by_batch_size, untrained
 
-__all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at"]
+__all__ = ["Magnetic", "MagneticShells", "Magnetised", "fields_at", "timed_forces"]
 
 
 class _Now(nn.Module):
@@ -43,10 +43,14 @@ class _Now(nn.Module):
         self.register_buffer("field", None, persistent=False)
 
 
-def fields_at(forces: Iterable[Force], time: Tensor) -> Values:
-    """Return as `Values` the fields (B, 3) [T] of all `Timed` fields of the forces, at the times (B,) of evaluation."""
-    timed = [force for force in forces if isinstance(force, Magnetised) and isinstance(force.field, Timed)]
-    return Values({(force.now, "field"): force.field.at(time) for force in timed})
+def timed_forces(forces: Iterable[Force]) -> list[Magnetised]:
+    """Return those of the forces whose field is a function of time."""
+    return [force for force in forces if isinstance(force, Magnetised) and isinstance(force.field, Timed)]
+
+
+def fields_at(forces: Iterable[Magnetised], time: Tensor) -> Values:
+    """Return as `Values` the fields (B, 3) [T] of `timed_forces`, at the times (B,) of evaluation."""
+    return Values({(force.now, "field"): force.field.at(time) for force in forces})
 
 
 class Magnetised(Force):
