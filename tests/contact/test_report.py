@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from tests.contact.robots import (
     ROBOTS,
@@ -28,6 +29,7 @@ from torchdismech import (
     straight,
 )
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.contact.report import obstacle_report
 from torchdismech.integrate.recorded import recording
 
 RESPONSES = {
@@ -67,6 +69,32 @@ def test_sticking_and_sliding(response):
     assert bool((contact["penetration"][1:] >= overlap - 1e-15).all())
     # a node's weight, 4e-4 N, on a spring of 2 k = 100 N/m: 3e-6 m seen; of constraints their tolerance
     assert float(contact["penetration"].max()) < (1e-5 if response == "penalty" else 1e-8)
+
+
+class Called(TorchFunctionMode):
+    """Notes the functions of torch that are called."""
+
+    def __init__(self):
+        super().__init__()
+        self.functions = set()
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.functions.add(func)
+        return func(*args, **(kwargs or {}))
+
+
+def test_sizes_of_forces_are_found_by_component():
+    """Give the sum of the sizes of an obstacle's forces without torch's norm, which took a fifth of a step."""
+    model, _ = inclined("penalty")
+    state, (floor,) = model.initial_state(), model.obstacles
+    state = state.replace(q=state.q - 2e-5 * (torch.arange(state.q.shape[1]) % 3 == 2), velocity=0.01 + state.velocity)
+    with Called() as called:
+        report = obstacle_report(model.body, model.obstacles, state)
+    assert torch.linalg.vector_norm not in called.functions and torch.sqrt in called.functions
+    sizes = torch.linalg.vector_norm(floor.force_of(floor.surface(state)), dim=-1)
+    assert report["sliding"].tolist() == [6, 6] and bool((sizes > 0).all())
+    # six sizes, each rounded in three products, two sums and a root
+    assert torch.allclose(report["load/floor"], sizes.sum(1), rtol=1e-15 * 12, atol=0)
 
 
 @pytest.mark.parametrize("make", [lambda: ROBOTS["rods"]("penalty", True), lambda: constrained_crossing(0.3)])
