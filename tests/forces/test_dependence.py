@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.hooked import assert_matrix_is_derivative, moving
-from torchdismech import Circle, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, Static, forces
+from torchdismech import Circle, Control, ImplicitEuler, ImplicitMidpoint, Material, RobotBuilder, Static, forces
 from torchdismech.testing import check_force
 
 
@@ -78,3 +78,21 @@ def test_forces_on_angles_and_on_all_dofs_go_with_every_clamp(cls, clamp, planar
         if clamp != "turning" or not isinstance(integrator, Static):  # such a rod swings about its clamp's direction
             _, info = integrator.step(model, model.initial_state(batch=2))
             assert info.converged.all()
+
+
+@pytest.mark.parametrize("cls", FORCES, ids=lambda cls: cls.__name__)
+def test_force_and_derivatives_come_from_one_evaluation(cls, monkeypatch):
+    """Evaluate a force once for both, with the bits of each found by itself; twice where gradients are recorded."""
+    force, evaluations, forward = cls(), [], cls.forward
+    model = clamped_rod(force, "nodes", False)
+    state = moving(model)
+    alone, expected = force(state, Control()).detach(), force.derivatives(state, Control())
+    monkeypatch.setattr(cls, "forward", lambda *given: evaluations.append(1) or forward(*given))
+    with torch.no_grad():
+        value, derivatives = force.with_derivatives(state, Control())
+    assert len(evaluations) == 1 and torch.equal(value, alone) and not value.requires_grad
+    for found, own in zip(derivatives, expected, strict=True):
+        assert all(a is b is None or torch.equal(a, b) for a, b in zip(found, own, strict=True))
+    root = state.q.requires_grad_()
+    value, _ = force.with_derivatives(state.replace(q=root + 0), Control())
+    assert len(evaluations) == 3 and torch.equal(value, alone) and value.requires_grad == (cls is not Damping)

@@ -149,8 +149,12 @@ class Force(OnBody):
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the force, and its derivatives without gradients.
 
-        Forces that can compute both together faster override it.
+        Where autograd finds the derivatives and does not record, both come from one evaluation. Forces that can compute
+        both together faster override it.
         """
+        by_autograd = type(self).derivatives is Force.derivatives
+        if by_autograd and isinstance(self.dependence, Dependence) and not torch.is_grad_enabled():
+            return self.dependence.with_derivatives(self, state, control)
         with torch.no_grad():
             derivatives = self.derivatives(state, control)
         return self(state, control), derivatives

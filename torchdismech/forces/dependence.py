@@ -76,12 +76,16 @@ class Dependence(nn.Module):
 
     def derivatives(self, force: Evaluation, state: State, control: Control) -> Derivatives:
         """Return for each block the derivatives of the force by q and by velocity (B, S, r, c); None for zero."""
+        return self.with_derivatives(force, state, control)[1]
+
+    def with_derivatives(self, force: Evaluation, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the force (B, n), and the same as `derivatives`, from one evaluation and without gradients."""
         with AutogradOn():
             variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
             if not value.requires_grad:  # the force depends on neither q nor velocity
-                return [(None, None)] * len(self._blocks)
-            return [rows.derivatives(value, variables) for rows in self._row_blocks()]
+                return value, [(None, None)] * len(self._blocks)
+            return value.detach(), [rows.derivatives(value, variables) for rows in self._row_blocks()]
 
     def _row_blocks(self) -> list[_Rows]:
         return list(self._blocks)  # type: ignore[arg-type]
