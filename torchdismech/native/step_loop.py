@@ -148,6 +148,10 @@ class StepLoop:
     before, after : instructions before and after each step.
     checks : tensors that are all zero after a successful step.
 
+    Attributes
+    ----------
+    calls_back : whether it calls Python back, for operations of torch; each time costs more than Python's own call.
+
     Raises
     ------
     Unavailable : there is no compiled code.
@@ -171,7 +175,8 @@ class StepLoop:
         fields.append(0 if calls.rounds_before is None else calls.rounds_before.ctypes.data)
         fields += [len(checks), self._checks.ctypes.data, len(varying), self._places.ctypes.data]
         self._fields, self._end = np.array(fields, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self._calls_back = [own for own in tables if own.calls_back]
+        self._calling_back = [own for own in tables if own.calls_back]
+        self.calls_back = bool(self._calling_back)
         self._held = (tables, calls, checks)  # kept alive, as the fields are addresses of their memory
         self._run = partial(library().code.steps_in_turn, self._fields.ctypes.data)
 
@@ -185,12 +190,12 @@ class StepLoop:
 
         Return the index of the first step that was not taken, `count` if all were, and the reason.
         """
-        if self._calls_back:  # these are operations of torch on plain numbers, without autograd
+        if self._calling_back:  # these are operations of torch on plain numbers, without autograd
             try:
                 with held_back(), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
                     reached = self._run(first, count, self._end.ctypes.data)
             finally:  # also where a signal's handler raises: a run leaves no error to the next one
-                for table in self._calls_back:
+                for table in self._calling_back:
                     table.raise_errors(int(self._end[1]))
         else:
             reached = self._run(first, count, self._end.ctypes.data)

@@ -172,9 +172,11 @@ class RecordedSeries(_Series):
         A step that is not over is taken to its end. `StopReason.UNEXPECTED` stands for steps without a loop, too: the
         step is taken from its set-up on.
         """
-        if reason is StopReason.UNEXPECTED and number and controls[number] is not controls[number - 1]:
+        if reason is not StopReason.UNEXPECTED:
+            return self._step.finish_stopped(reason)
+        if number and controls[number] is not controls[number - 1]:
             self._step.static.give_control(controls[number])
-        return self._step.finish_stopped(reason)
+        return self._step.finish_by_parts()
 
 
 class UnaidedSeries(_Series):

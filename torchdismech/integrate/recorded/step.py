@@ -144,7 +144,12 @@ class RecordedStep:
     def finish(self) -> tuple[State, StepInfo]:
         """Return the states after the started step and how it went, in memory that the next step overwrites."""
         loop = self._loop_of_one()
-        return self.finish_stopped(StopReason.UNEXPECTED if loop is None else loop.run(0, 1)[1])
+        return self.finish_by_parts() if loop is None else self.finish_stopped(loop.run(0, 1)[1])
+
+    def finish_by_parts(self) -> tuple[State, StepInfo]:
+        """Do the same as `finish`, one recording after the other."""
+        self.set_up.replay()
+        return self.finish_after_rounds(self.rounds.replay())
 
     def finish_stopped(self, reason: StopReason) -> tuple[State, StepInfo]:
         """Return the states after a step that a compiled loop has begun, and how it went.
@@ -155,9 +160,8 @@ class RecordedStep:
             `StopReason.UNEXPECTED` the step is taken from its set-up on.
         """
         if reason is StopReason.UNEXPECTED:
-            self._goes_by_parts = self.result is not None  # what a loop has met may come in each step
-            self.set_up.replay()
-            return self.finish_after_rounds(self.rounds.replay())
+            self._goes_by_parts = True  # what the loop has met may come in each step
+            return self.finish_by_parts()
         if reason is StopReason.BAD_STEP:
             return self.finish_after_rounds(self.rounds.replay(Next.ACCEPT_OR_SHORTEN))
         if reason is StopReason.SHORTENED:
@@ -247,12 +251,16 @@ class RecordedStep:
         return StepLoop(self.calls(*tables, NO_CALLS), before, after, self.checks())
 
     def _loop_of_one(self) -> StepLoop | None:
-        """Return the loop that takes the step on the static buffers; None where its parts are replayed one by one."""
+        """Return the loop that takes the step on the static buffers; None where its parts are replayed one by one.
+
+        So they are where operations of torch are among them, which Python calls faster than a loop calls it back.
+        """
         if not self.loops():
             return None
         shortening = self.rounds.accept_or_shorten
         if self._last_loop is None or self._last_loop[0] is not shortening:  # it has been recorded meanwhile
-            self._last_loop = shortening, self.loop(PerStepInstructions(), PerStepInstructions())
+            loop = self.loop(PerStepInstructions(), PerStepInstructions())
+            self._last_loop = shortening, None if loop is None or loop.calls_back else loop
         return self._last_loop[1]
 
     def parts(self) -> Sequence[Recording]:
