@@ -104,7 +104,7 @@ def test_matrix_with_tractions(kind, by, monkeypatch):
 @pytest.mark.parametrize("by", ["code", "torch"])
 @pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
 def test_summary_of_pairs(kind, by, monkeypatch):
-    """Report of each pair that touches its gap, the push on the first surface, and how fast it slides."""
+    """Report how many pairs touch and slide, how deep, and how hard the two surfaces push each other."""
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
@@ -113,19 +113,21 @@ def test_summary_of_pairs(kind, by, monkeypatch):
     for table in tables:
         contact = model.self_contacts[table.contact]
         found, summary = contact.touching(table, q, velocity), contact.summary(table, q, velocity)
-        assert len(found.robot) and torch.equal(summary.robot, found.robot)
         _, normal, slid = contact.friction(table, q, velocity)[table.slots][found.chosen].split(3, dim=1)
         along = slid - (slid * normal).sum(1, keepdim=True) * normal
+        slip_velocity = contact.law.friction.slip_velocity.expand(len(q), 1)[found.robot, 0]
+        slides = along.norm(dim=1) > slip_velocity
         forces = found.force().unflatten(0, (-1, 3))
-        on_first, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0), torch.zeros_like(q)
+        sizes, on_nodes = forces[pair_loops.FIRST[table.kernel]].sum(0).norm(dim=0), torch.zeros_like(q)
         on_nodes.view(-1).index_add_(0, found.flat_dofs.flatten(), forces.flatten())
+        of_robots = [found.robot == robot for robot in range(len(q))]
+        assert len(found.robot) and 0 < int(slides.sum()) < len(slides)
+        assert summary.touching.tolist() == [int(own.sum()) for own in of_robots]
+        assert summary.sliding.tolist() == [int(slides[own].sum()) for own in of_robots]
+        load = torch.stack([sizes[own].sum() for own in of_robots])
+        deepest = torch.stack([torch.cat([-found.gap[own], q.new_zeros(1)]).max() for own in of_robots])
         # as above, of sizes of their own
-        for mine, expected in (
-            (summary.gap, found.gap),
-            (summary.speed, along.norm(dim=1)),
-            (summary.load, on_first.norm(dim=0)),
-            (summary.on_dofs, on_nodes),
-        ):
+        for mine, expected in ((summary.penetration, deepest), (summary.load, load), (summary.on_dofs, on_nodes)):
             assert float((mine - expected).abs().max() / expected.abs().max()) < 1e-12
 
 

@@ -26,12 +26,19 @@ from torchdismech.contact.pairs.coupling import Coupling
 from torchdismech.integrate.recorded import recording, round_tapes
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
+from torchdismech.integrate.recorded.touching_steps import TouchingSteps
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.search.primal_dual import next_iterates
 from torchdismech.solve.rounds import plain_round
 
 STEPS, SEEN = 8, 2
 EASED = Attempt(Start.HERE, Search.EASED)
+
+
+@pytest.fixture(autouse=True)
+def no_whole_steps(monkeypatch):
+    """Leave steps in which parts touch to Python, which has recordings of functions and of rounds."""
+    monkeypatch.setattr(TouchingSteps, "recording_of", lambda *_: None)
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from torchdismech.geometry.distances import closest_on_triangle, closest_segment
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.state import State
 
-__all__ = ["CLEARANCE", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
+__all__ = ["CLEARANCE", "TOUCH", "obstacles_suspected", "pairs_passed", "passed_obstacle", "noticed_width"]
 
 CORNERS = 12  # coordinates of the four nodes of two edges, or of a point and a triangle; smooth lines have more nodes
 TOUCH = 0.01  # of the sum of the radii: centre lines or mid-surfaces that get closer count as having met

@@ -13,7 +13,6 @@ from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import FIRST
 from torchdismech.contact.pairs.pairs import Pairs
 from torchdismech.contact.pairs.self_contact import SelfContacts
-from torchdismech.contact.response import of_robots
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import State
@@ -71,10 +70,6 @@ class _Tally:
         """Raise the penetration to the largest overlap among gaps (B, P)."""
         self.penetration = torch.maximum(self.penetration, gap.amin(1).neg())  # stays 0 or more, as it begins with 0
 
-    def overlap_of(self, robot: Tensor, gap: Tensor) -> None:
-        """Raise the penetration to the largest overlap among gaps (S,) of contacts of the robots (S,)."""
-        self.penetration = self.penetration.scatter_reduce(0, robot, -gap, "amax")
-
     def of_robots(self, robot: Tensor, which: Tensor) -> Tensor:
         """Return how many (B,) of the contacts (S,) of each robot, which `robot` (S,) names, are True in `which`."""
         return torch.zeros_like(self.counts["active"]).index_add_(0, robot, which.long())
@@ -98,10 +93,9 @@ class _Tally:
         self.forces[name], self.loads[name] = on_nodes.sum(1), load
         self.outer = self.outer + on_nodes
 
-    def add_pairs(self, name: str, robot: Tensor, load: Tensor, on_nodes: Tensor) -> None:
-        """Add the sizes (S,) of the forces of pairs of the robots (S,), and their forces (B, N, 3) on the nodes."""
-        # index_put sums in a fixed order on every device; index_add does not
-        self.loads[name] = self.loads[name].index_put((robot,), load, accumulate=True)
+    def add_pairs(self, name: str, on_nodes: Tensor, load: Tensor) -> None:
+        """Add the forces (B, N, 3) of pairs on the nodes, and the sum (B,) of their sizes."""
+        self.loads[name] = self.loads[name] + load
         self.inner = self.inner + on_nodes
 
     def report(self) -> ContactReport:
@@ -196,13 +190,10 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
         contact = contacts[table.contact]
         assert not isinstance(contact.law, ConstraintLaw)
         summary = contact.summary(table, state.q, state.velocity)
-        robot, friction = summary.robot, contact.law.constants.friction
-        slides = None if friction is None else summary.speed > of_robots(friction.slip_velocity, robot)
-        tally.overlap_of(robot, summary.gap)
-        touching = tally.of_robots(robot, torch.ones_like(robot))
-        tally.count(touching, None if slides is None else tally.of_robots(robot, slides))
+        tally.penetration = torch.maximum(tally.penetration, summary.penetration)
+        tally.count(summary.touching, None if contact.law.constants.friction is None else summary.sliding)
         on_nodes = summary.on_dofs[:, : 3 * state.n_nodes].unflatten(1, (-1, 3))
-        tally.add_pairs(contact.name, robot, summary.load, on_nodes)
+        tally.add_pairs(contact.name, on_nodes, summary.load)
 
 
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
@@ -211,7 +202,7 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
     bears = load[:, 0] > 0
     rubs = bears & (constraints.friction > 0)
     slides = rubs & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= FULL * constraints.friction * load[:, 0])
-    tally.overlap_of(robot, geometry.gap)
+    tally.penetration = tally.penetration.scatter_reduce(0, robot, -geometry.gap, "amax")
     tally.count(*(tally.of_robots(robot, which) for which in (bears, slides, rubs)))
     forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).unflatten(2, (-1, 3)).squeeze(1)
 
@@ -219,13 +210,16 @@ def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: Constra
         where = (robot[selected, None], constraints.nodes[selected])
         return torch.zeros_like(tally.outer).index_put(where, forces[selected], accumulate=True)
 
+    def load_of(selected: slice, on_first: Tensor) -> Tensor:
+        """Return the sum (B,) of the sizes of the forces (S, k, 3), each added up, of some contacts."""
+        size = torch.linalg.vector_norm(on_first.sum(1), dim=1)
+        return tally.penetration.new_zeros(len(q)).index_put((robot[selected],), size, accumulate=True)
+
     for obstacle, rows in zip(constraints.obstacles, constraints.of_obstacles, strict=True):
-        size = torch.linalg.vector_norm(forces[rows].sum(1), dim=1)
-        total = tally.penetration.new_zeros(len(q)).index_put((robot[rows],), size, accumulate=True)
-        tally.add_obstacle(obstacle.name, on_nodes(rows), total)
+        tally.add_obstacle(obstacle.name, on_nodes(rows), load_of(rows, forces[rows]))
     for table, rows in zip(constraints.candidates.tables, constraints.of_tables, strict=True):
-        size = torch.linalg.vector_norm(forces[rows][:, FIRST[table.kernel]].sum(1), dim=1)
-        tally.add_pairs(contacts[table.contact].name, robot[rows], size, on_nodes(rows))
+        load = load_of(rows, forces[rows][:, FIRST[table.kernel]])
+        tally.add_pairs(contacts[table.contact].name, on_nodes(rows), load)
 
 
 def _of_contacts(what: str, report: ContactReport) -> ContactReport:

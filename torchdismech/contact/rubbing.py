@@ -88,6 +88,11 @@ class SmoothedFriction:
         return any(law.friction is not None and law.friction.directional for law in laws if isinstance(law, ContactLaw))
 
     @property
+    def some(self) -> bool:
+        """Whether something may rub in the step."""
+        return bool(self._forces or self._tables)
+
+    @property
     def force_count(self) -> int:
         """Number of forces with smoothed friction."""
         return len(self._forces)

@@ -19,7 +19,15 @@ from torchdismech.integrate.problem import StepProblem
 from torchdismech.records import replaced
 from torchdismech.robot.state import State
 
-__all__ = ["ContactCandidates", "PointLoads", "PointsOfRecording", "constraints_at", "constraints_of_points"]
+__all__ = [
+    "ContactCandidates",
+    "PairsOfStep",
+    "PointLoads",
+    "PointsOfRecording",
+    "StepContacts",
+    "constraints_at",
+    "constraints_of_points",
+]
 
 SEARCHES = 4  # how often a step is solved again with more candidates, at most
 # m: any distance, as searches for equilibria may lead anywhere; below the gap of nodes that an obstacle lets pass
@@ -79,6 +87,27 @@ class PointLoads:
             slot = torch.where(near, near.cumsum(1) - 1, found.shape[1] - 1)
             at_points = found.gather(1, slot.unsqueeze(2).expand(-1, -1, 3))
         return replaced(self, load=torch.where(robots[:, None, None], at_points, self.load))
+
+
+@dataclass(frozen=True)
+class PairsOfStep:
+    """The pairs of parts that may touch in a step that a recording took; it stands in for `ContactCandidates` after it.
+
+    Attributes
+    ----------
+    pairs : all of them.
+    """
+
+    pairs: StepPairs
+
+    @property
+    def none(self) -> bool:
+        """Whether there is no pair."""
+        return self.pairs.listed.none
+
+    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
+        """Return the equations of the step with these pairs; of some robots (B,) of the batch, if given."""
+        return problem.equations(self.pairs if robots is None else self.pairs.rows(robots))
 
 
 class PointsOfRecording:
@@ -309,3 +338,7 @@ class ContactCandidates:
             if obstacle.law.response.feasible_only:
                 passed = passed | (obstacle.gap(after.q, self.end) <= 0).any(1)
         return passed
+
+
+# the contacts for which a step was solved
+StepContacts = ContactCandidates | PointLoads | PairsOfStep

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import ContactCandidates, PointLoads
+from torchdismech.integrate.candidates import ContactCandidates, PairsOfStep, PointLoads, StepContacts
 from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
 from torchdismech.integrate.gradients.course_states import CourseStates
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -40,13 +40,13 @@ class SolvedChunk:
     Attributes
     ----------
     recorded_as : the kind of steps whose recording took the whole step; None if none did.
-    candidates : the contact candidates, or the loads of all points of obstacles; None where nothing can touch, or none
-        of them touched, and for recorded steps.
+    candidates : the contacts for which the step was solved; None where nothing can touch, or none of them touched, and
+        for recorded steps without them.
     """
 
     chunk: Chunk
     recorded_as: StepKind | None
-    candidates: ContactCandidates | PointLoads | None
+    candidates: StepContacts | None
 
 
 def held_values(problem: StepProblem, parametrized: Values, chunks: Sequence[Chunk]) -> Values:
@@ -265,9 +265,7 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     )
 
 
-def _solved_in_python(
-    problem: StepProblem, controls: Sequence[Control]
-) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
+def _solved_in_python(problem: StepProblem, controls: Sequence[Control]) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
     Steps in which no parts touch are taken by a recording, if there is one that needs no search for pairs, and robots
@@ -283,18 +281,17 @@ def _solved_in_python(
     if taken.unsolved is None:
         if len(controls) > 1:
             return *problem.recorded.following_whole_steps(controls), None
-        return taken.after, taken.info, None if problem.recorded.took_whole_step else taken.loads
+        return taken.after, taken.info, None if problem.recorded.took_whole_step else taken.contacts
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
-    assert not isinstance(candidates, PointLoads)
-    assert taken.loads is not None
+    assert isinstance(taken.contacts, PointLoads) and not isinstance(candidates, PointLoads | PairsOfStep)
     after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
-    return after, info, taken.loads.with_found(candidates, taken.unsolved)
+    return after, info, taken.contacts.with_found(candidates, taken.unsolved)
 
 
 def _solved_without_recording(
     problem: StepProblem, tried: Tensor | None = None
-) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
+) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
     Robots whose state is not finite are left out: if no force reads the number that is not, the residual does not show

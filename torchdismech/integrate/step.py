@@ -16,7 +16,7 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport, contact_report, obstacle_report, obstacle_report_names
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import ContactCandidates, PointLoads
+from torchdismech.integrate.candidates import ContactCandidates, StepContacts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -44,9 +44,7 @@ __all__ = [
 ]
 
 
-def solved_step(
-    problem: StepProblem, tried: Tensor | None = None
-) -> tuple[State, StepInfo, ContactCandidates | PointLoads | None]:
+def solved_step(problem: StepProblem, tried: Tensor | None = None) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and the contact candidates that were looked at.
 
     This is a step without any policy: contact candidates, equations, Newton's method, the state at the root. Where a
@@ -68,10 +66,12 @@ def solved_step(
         taken = recorded.step_on_obstacles(problem)
         if taken is not None and taken.unsolved is None and candidates.parts_stay_apart(taken.after, problem.running):
             recorded.watch_pairs(problem, taken.after)
-            return taken.after, taken.info, taken.loads
+            return taken.after, taken.info, taken.contacts
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running, tried=tried)
     after, info = step_to(problem, equations, candidates, q, info)
+    if recorded is not None and candidates.pairs is not None and bool(info.converged.all()):
+        recorded.watch_pairs(problem, after)
     return after, info, candidates
 
 
@@ -82,6 +82,8 @@ def _step_apart(problem: StepProblem, candidates: ContactCandidates) -> tuple[St
     something touches, or the first attempt does not solve the step.
     """
     compiled = problem.model.compilation.runs_compiled(problem.state.batch, problem.state.q)
+    if problem.recorded is not None and problem.recorded.parts_touch:
+        return None  # they did a few steps ago
     if compiled or not (candidates.searches and problem.method.scheme.inertial):
         return None
     if not candidates.seem_apart(problem.running):

@@ -263,16 +263,17 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
       for (int64_t r = 0; r < loop->rows; ++r) values[r * pairs->count + p] = found[r * apart];                       \
     });                                                                                                               \
   }                                                                                                                   \
-  void pair_summary_##suffix(PLACED(T), const Loop<T>* loop, const int64_t* chosen, int64_t count, T* values,         \
-                             T* total, GROUPS) {                                                                      \
+  void pair_summary_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* summary, T* total, GROUPS) {    \
     const Placed<T> at = GIVEN;                                                                                       \
-    const int64_t rows = loop->rows - 3 * pairs->nodes;                                                               \
-    const Range own = at.pairs_of(ROBOTS);                                                                            \
-    const auto place = [&](int64_t p) { return std::lower_bound(chosen, chosen + count, p) - chosen; };               \
-    const Range range = {place(own.begin), place(own.end)};                                                           \
-    at.each(*loop, chosen, range, [&](int64_t k, int64_t p, const T* found, int64_t apart) {                          \
-      for (int64_t r = 0; r < rows; ++r) values[r * count + k] = found[r * apart];                                    \
-      at.add_force(p, found + rows * apart, apart, total);                                                            \
+    const std::vector<int64_t> near = at.touching(*slack, ROBOTS);                                                    \
+    const int64_t count = near.size();                                                                                \
+    at.each(*loop, near.data(), {0, count}, [&](int64_t, int64_t p, const T* found, int64_t apart) {                  \
+      T* of_robot = summary + 4 * pairs->robot[p];                                                                    \
+      of_robot[0] += 1;                                                                                               \
+      of_robot[1] += found[2 * apart];                                                                                \
+      of_robot[2] = std::max(of_robot[2], -found[0]);                                                                 \
+      of_robot[3] += found[apart];                                                                                    \
+      at.add_force(p, found + 3 * apart, apart, total);                                                               \
     });                                                                                                               \
   }                                                                                                                   \
   void pair_known_##suffix(PLACED(T), const Loop<T>* loop, T* now, GROUPS) {                                          \

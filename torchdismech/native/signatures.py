@@ -56,7 +56,7 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
         placed = [ARRAY, NUMBER, ARRAY, ARRAY, ARRAY]
         further: dict[str, list] = {
             "values": [ARRAY, ARRAY],
-            "summary": [ARRAY, ARRAY, NUMBER, ARRAY, ARRAY],
+            "summary": [ARRAY] * 4,
             "known": [ARRAY, ARRAY],
             "least": [ARRAY, ARRAY],
             "forces": [ARRAY] * 3,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations_with_replacement
 
@@ -30,7 +30,8 @@ __all__ = ["CouplingCache", "StepPairs"]
 
 BLOCK = 12  # numbers for the sum of a 3 x 3 block in compiled code: three rows of four, so that a row is a vector
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time, so that they stay in a processor's cache
-MAX_EXCESS = 4  # times the needed pairs of nodes: a pattern that joins more is replaced by one for the needed alone
+MAX_EXCESS = 2  # times the needed pairs of nodes: a pattern that joins more is replaced by one for the needed alone
+TIGHT = 2.0  # times the needed pairs of nodes: a pattern that joins no more is as good as one for the needed alone
 # If a pattern has served fewer than FEW_STEPS steps of at most FEW_ROBOTS robots, the next one also joins nodes that
 # may touch soon. To make a pattern takes 8 ms for a bundle of six rods, whatever the number of robots; the larger
 # pattern costs .1 to .4 ms a robot and step, in the factorization.
@@ -124,6 +125,16 @@ class NodeBlocks:
         arguments = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), numbers)
         return numbers if find(*map(address, arguments)) else None
 
+    def of_tables(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
+        """Return for each table the numbers (C, n^2) of its pairs' blocks; None if the pattern lacks one of them."""
+        pair_blocks = {}
+        for table in pairs.tables:
+            blocks = self.numbers_of_pairs(table.listed.nodes)
+            if blocks is None:
+                return None
+            pair_blocks[table] = blocks
+        return pair_blocks
+
 
 @dataclass(eq=False)
 class Coupling:
@@ -156,6 +167,11 @@ class Coupling:
     _targets: dict[PairTable, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
     _summed: dict[int, IndexMap] = field(default_factory=dict, init=False)
     _block_places: dict[PairTable, Structure] = field(default_factory=dict, init=False)
+
+    def of_pairs(self, pairs: Pairs) -> Coupling | None:
+        """Return the coupling for other pairs, with the same pattern; None if that lacks a block of theirs."""
+        pair_blocks = self.node_blocks.of_tables(pairs)
+        return None if pair_blocks is None else replace(self, pair_blocks=pair_blocks)
 
     def widened(self, values: Tensor) -> Tensor:
         """Return values of the base as values (nnz + 1, B) of this pattern, zero where contact adds entries.
@@ -238,6 +254,29 @@ class StepPairs:
         """Return the pairs of the robots that `index` selects."""
         return StepPairs(self.listed.rows(index), self._cache)
 
+    def lasting(self) -> StepPairs:
+        """Return the same pairs in tables of their own, over which recordings may sum; see `LastingPairs`."""
+        return StepPairs(self.listed.lasting(), self._cache)
+
+    def tighten(self, spare: bool) -> None:
+        """Let the matrix have a new pattern, for these pairs alone.
+
+        With `spare` it joins neighbours of their nodes, too, which may touch soon.
+        """
+        self.coupling = self._cache.tight_coupling(self.listed, spare)
+
+    def joins_many(self, others: StepPairs) -> bool:
+        """Return whether the pattern of the matrix joins many more nodes than other pairs need."""
+        return len(self.coupling.node_blocks.keys) > TIGHT * len(self._cache.needed(others.listed))
+
+    def become(self, others: Pairs) -> bool:
+        """Stand for other pairs from now on, with the same pattern; return False, and stay, if that lacks a block."""
+        coupling = self.coupling.of_pairs(others)
+        if coupling is None:
+            return False
+        self.listed, self.coupling = others, coupling
+        return True
+
     @contextmanager
     def with_tractions(self, friction: dict[PairTable, Tensor]) -> Iterator[None]:
         """Within this context, let `force_and_values` return the derivatives of primal-dual steps.
@@ -282,7 +321,8 @@ class StepPairs:
         sums = {
             t: of_table for t, of_table in all_sums.items() if of_table is not None and compiled_code_accepts(values)
         }
-        wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._friction)
+        at = {table: table_sums.block_places for table, table_sums in sums.items() if table.lasts} or None
+        wide = self.values_with_sums(sums, q, velocity, total, values, gains, self._friction, at)
         for table in tables:
             if table not in sums:
                 friction = self._friction.get(table)
@@ -361,26 +401,26 @@ class CouplingCache:
 
     def coupling(self, pairs: Pairs) -> Coupling:
         """Return the coupling for the pairs of a step, with a new pattern if the present one lacks a block."""
-        pair_blocks = self._pair_blocks(pairs)
+        pair_blocks = self._blocks.of_tables(pairs)
         self._served += 1
         if pair_blocks is None:
-            needed = np.union1d(self._distinct(pairs.tables), self._joined)
+            needed = self.needed(pairs)
             changes_often = self._served < FEW_STEPS and len(pairs.boxes.low) <= FEW_ROBOTS
             self._extend(self._with_next(needed) if changes_often else needed)
-            pair_blocks = self._pair_blocks(pairs)
+            pair_blocks = self._blocks.of_tables(pairs)
             assert pair_blocks is not None
         layout = (self._base_entries, self._from_base, self._blocks, pair_blocks)
         return Coupling(self.pattern, self.solvers, self._solvers_before, *layout, self.sliding, self._memory)
 
-    def _pair_blocks(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
-        """Return for each table the numbers of its pairs' blocks (C, n^2); None if the pattern lacks one of them."""
-        pair_blocks = {}
-        for table in pairs.tables:
-            blocks = self._blocks.numbers_of_pairs(table.listed.nodes)
-            if blocks is None:
-                return None
-            pair_blocks[table] = blocks
-        return pair_blocks
+    def needed(self, pairs: Pairs) -> np.ndarray:
+        """Return the increasing keys of the pairs of nodes that pairs need, and of those joined without contact."""
+        return np.union1d(self._distinct(pairs.tables), self._joined)
+
+    def tight_coupling(self, pairs: Pairs, spare: bool) -> Coupling:
+        """Return the coupling for pairs with a new pattern, for these alone; see `StepPairs.tighten`."""
+        needed = self.needed(pairs)
+        self._extend(self._with_next(needed) if spare else needed, keep=False)
+        return self.coupling(pairs)
 
     def _keys(self, table: PairTable) -> Iterator[Tensor]:
         """Yield the keys (C,) i * N + j, i >= j, of the pairs of a table, for each choice of two of their n nodes.
@@ -401,14 +441,14 @@ class CouplingCache:
             occurs[key] = True
         return occurs.nonzero().squeeze(1).cpu().numpy()
 
-    def _extend(self, needed: np.ndarray) -> None:
-        """Replace the pattern by one for the keys needed, and for those that it has, unless they are too many."""
+    def _extend(self, needed: np.ndarray, keep: bool = True) -> None:
+        """Replace the pattern by one for the keys needed, and, to `keep` them, those that it has, if not too many."""
         count, joined = len(self.unknown), self._blocks.keys
         self._served = 0
-        joined = needed if len(joined) > MAX_EXCESS * len(needed) else np.union1d(joined, needed)
+        joined = np.union1d(joined, needed) if keep and len(joined) <= MAX_EXCESS * len(needed) else needed
         rows, cols = _block_entries(self.unknown, joined // count, joined % count)
-        keep = (rows >= 0) & (cols >= 0)
-        rows, cols = rows[keep], cols[keep]
+        unclamped = (rows >= 0) & (cols >= 0)
+        rows, cols = rows[unclamped], cols[unclamped]
         self.pattern = Pattern.union(
             self.base.n,
             np.concatenate([self.base.rows, rows, cols]),  # both triangles: a symmetric pattern drops one

@@ -28,8 +28,8 @@ class NodeBoxes:
 
     @classmethod
     def of_motion(cls, start: Tensor, end: Tensor, margin: Tensor) -> NodeBoxes:
-        """Return boxes with a margin (B,) [m] around the way of the nodes from `start` to `end` (B, N, 3)."""
-        beyond, mean = margin.view(-1, 1, 1), start.mean(1, keepdim=True)
+        """Return boxes with a margin (B,) or (B, N) [m] around the way of the nodes from `start` to `end` (B, N, 3)."""
+        beyond, mean = margin.view(len(margin), -1, 1), start.mean(1, keepdim=True)
         end = end - (end.mean(1, keepdim=True) - mean)
         return cls(torch.minimum(start, end) - beyond, torch.maximum(start, end) + beyond, mean)
 

@@ -264,15 +264,23 @@ def _force_of_nodes(
 
 
 def _summary(kernel: Kernel, law: LawFormulas, geometry: Tensor, *constants: Tensor) -> list:
-    """Return gap [m], size of the force on the first primitive [N], and sliding speed [m/s]."""
+    """Return gap [m], size of the force on the first primitive [N], and 1 for pairs that slide, else 0."""
     return _summary_at(kernel, law, Geometry.of(geometry.unbind(0)), constants)
 
 
 def _summary_at(kernel: Kernel, law: LawFormulas, at: Geometry, constants: Sequence[Tensor]) -> list:
     force = _force_at(law, at, constants)
     on_first = Vec3(*(reduce(add, [force[3 * node + axis] for node in FIRST[kernel]]) for axis in range(3)))
+    return [at.gap, torch.sqrt(on_first.dot(on_first)), _slides(at, LawConstants.of(*constants))]
+
+
+def _slides(at: Geometry, constants: LawConstants) -> Tensor:
+    """Return 1 for pairs that slide faster than the slip velocity of their friction, 0 for others."""
+    if constants.friction is None:
+        return torch.zeros_like(at.gap)
     along = at.velocity - at.normal.times(at.velocity.dot(at.normal))
-    return [at.gap, torch.sqrt(on_first.dot(on_first)), torch.sqrt(along.dot(along))]
+    slides = torch.sqrt(along.dot(along)) > constants.friction.slip_velocity
+    return torch.where(slides, torch.ones_like(at.gap), torch.zeros_like(at.gap))
 
 
 def _summary_of_nodes(

@@ -17,7 +17,7 @@ from torch import Tensor
 from torchdismech.contact.law import LawConstants
 from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls, Structure
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
-from torchdismech.contact.pairs.pairs import PairTable
+from torchdismech.contact.pairs.pairs import PairTable, Summary
 from torchdismech.fused import Fused, compiled_code_accepts
 from torchdismech.native import function_of
 
@@ -83,6 +83,8 @@ class PairSums:
         if not compiled_code_accepts(q, velocity, *constants.tensors()):
             return None
         kept: PairSums | None = table.sums.get(loops)
+        if table.lasts:
+            return kept
         if kept is not None and kept._table() is not table:  # a recording has bound it to another table since
             kept = None
         if kept is not None and kept._serves(constants.tensors()):
@@ -170,16 +172,13 @@ class PairSums:
         bound = (self._slack, blocks.address, total, at.address, values.shape[1], values_before, values)
         self._calls.call("pair_blocks", q, velocity, friction, *bound)
 
-    def summary(self, q: Tensor, velocity: Tensor, touching: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows (3, A) of `Touching.summary` for the pairs that touch, and the sum (B, n) of the forces [N].
-
-        The rows are gap [m], size of the force between the surfaces [N], and sliding speed [m/s]. `touching` (A,) are
-        the numbers of the pairs that touch.
-        """
-        summary = self._loop(self._loops.summary_of_nodes, self._force_inputs)
-        rows, total = q.new_empty(3, len(touching)), torch.zeros_like(q)
-        self._calls.call("pair_summary", q, velocity, None, summary, touching, len(touching), rows, total)
-        return rows, total
+    def summary(self, q: Tensor, velocity: Tensor) -> Summary:
+        """Return numbers, loads and forces of the pairs that touch at q and velocity (B, n)."""
+        loop = self._loop(self._loops.summary_of_nodes, self._force_inputs)
+        numbers, total = q.new_zeros(len(q), 4), torch.zeros_like(q)
+        self._calls.call("pair_summary", q, velocity, None, self._slack, loop, numbers, total)
+        touching, sliding, penetration, load = numbers.unbind(1)
+        return Summary(touching.long(), sliding.long(), penetration, load, total)
 
     def first_friction(self, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the friction (B, P, KNOWN) of the pairs with which a search begins; zeros in empty slots."""

@@ -16,7 +16,7 @@ from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_
 from torchdismech.geometry.distances import Closest
 from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["Listed", "PairBlocks", "PairTable", "Pairs", "Touching", "numbers_at", "touching"]
+__all__ = ["Listed", "PairBlocks", "PairTable", "Pairs", "Summary", "Touching", "numbers_at", "touching"]
 
 # Tensors of the friction of pairs (B, P, KNOWN) have at least `FEWEST_SLOTS` slots P for each robot, in larger batches
 # at least `OF_MANY` for all together. So their shape, and recordings that rely on it, last while pairs come and go.
@@ -62,6 +62,7 @@ class PairTable:
     contact : number of the `SelfContact` that rules the pairs, among those of the robot.
     continues : (4, C) whether smooth lines continue beyond their edges' ends, 1 or 0, as `geometry.crossing` takes it;
         None for other kernels.
+    lasts : whether recordings hold the sums over the pairs, and take those of other tables later (`LastingPairs`).
     sums : by loops, the `pair_sums.PairSums` that compiled code uses for these pairs.
     """
 
@@ -73,6 +74,7 @@ class PairTable:
     rounding: float = 0.0
     contact: int = 0
     continues: Tensor | None = None
+    lasts: bool = False
     sums: dict[PairLoops, Any] = field(default_factory=dict, init=False, repr=False)
     _flat: dict[int, Tensor] = field(default_factory=dict, init=False, repr=False)
 
@@ -169,6 +171,10 @@ class Pairs:
         """Return the pairs of the robots that `index` selects."""
         return Pairs(tuple(table.rows(index) for table in self.tables), self.boxes.rows(index))
 
+    def lasting(self) -> Pairs:
+        """Return the same pairs in tables of their own, which say that they last."""
+        return replace(self, tables=tuple(replace(table, lasts=True) for table in self.tables))
+
     @property
     def none(self) -> bool:
         """Whether there is no pair."""
@@ -189,6 +195,24 @@ class Pairs:
 def numbers_at(flat_dofs: Tensor, vector: Tensor) -> Tensor:
     """Return `vector.reshape(-1)[flat_dofs]` for a vector (B, n) and any shape of indices, but three times as fast."""
     return vector.reshape(-1).index_select(0, flat_dofs.view(-1)).view(flat_dofs.shape)
+
+
+class Summary(NamedTuple):
+    """The pairs of a table that touch, for contact reports: of each robot their number, loads and forces.
+
+    Attributes
+    ----------
+    touching, sliding : (B,) numbers of pairs that touch, and of those that slide.
+    penetration : (B,) the largest overlap, 0 without one [m].
+    load : (B,) the sum of the sizes of the forces between the two surfaces [N].
+    on_dofs : (B, n) the sum of the forces of all pairs [N].
+    """
+
+    touching: Tensor
+    sliding: Tensor
+    penetration: Tensor
+    load: Tensor
+    on_dofs: Tensor
 
 
 @dataclass(frozen=True)
@@ -238,9 +262,16 @@ class Touching:
         total = q.new_zeros(q.numel()).index_put((self.flat_dofs.flatten(),), force.flatten(), accumulate=True)
         return total.view(q.shape)
 
-    def summary(self) -> Tensor:
-        """Return three rows (3, A): gap [m], size of the force between the two surfaces [N], sliding speed [m/s]."""
-        return self.loops.summary.of_columns(self.geometry, *self.constants.tensors())
+    def summary(self, q: Tensor) -> Summary:
+        """Return their number, loads and forces; q (B, n) is where they are evaluated."""
+        gap, size, slides = self.loops.summary.of_columns(self.geometry, *self.constants.tensors())
+        one = torch.ones_like(gap)
+        # index_put sums in a fixed order on every device; index_add does not
+        count, sliding, load = (
+            q.new_zeros(len(q)).index_put((self.robot,), number, accumulate=True) for number in (one, slides, size)
+        )
+        deepest = q.new_zeros(len(q)).scatter_reduce(0, self.robot, -gap, "amax")
+        return Summary(count.long(), sliding.long(), deepest, load, self.summed(self.force(), q))
 
     def force(self) -> Tensor:
         """Return the forces (3 n, A) on the nodes of each pair [N]."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from torchdismech.contact.pairs.neighbours import Neighbours, adjacent, paths_be
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
 from torchdismech.contact.pairs.pair_sums import PairSums
-from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Touching, touching
+from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Summary, Touching, touching
 from torchdismech.contact.pairs.primitives import (
     BoxPairs,
     NearPairs,
@@ -48,25 +47,6 @@ CENTRE_LINES = ("straight", "smooth")
 # round a corner, paths are not straight
 DETOUR = 2.0
 EXACTLY = 1e-9  # relative: surfaces that just touch do not overlap
-
-
-class Summary(NamedTuple):
-    """Gaps, loads and sliding speeds of the A pairs that touch, for reports.
-
-    Attributes
-    ----------
-    robot : (A,) number of the robot.
-    gap : (A,) [m].
-    load : (A,) size of the force between the two surfaces [N].
-    speed : (A,) sliding speed of the surfaces [m/s].
-    on_dofs : (B, n) the sum of the forces of all pairs [N].
-    """
-
-    robot: Tensor
-    gap: Tensor
-    load: Tensor
-    speed: Tensor
-    on_dofs: Tensor
 
 
 class SelfContact(Ruled, OnBody):
@@ -329,23 +309,12 @@ class SelfContact(Ruled, OnBody):
             fraction.scatter_reduce_(0, table.robot, fractions, "amin")
 
     def summary(self, table: PairTable, q: Tensor, velocity: Tensor) -> Summary:
-        """Return gaps, loads and sliding speeds of a table's pairs that touch at q and velocity (B, n).
+        """Return numbers, loads and forces of a table's pairs that touch at q and velocity (B, n).
 
         Not for a constraint.
         """
         sums = self.sums(table, q, velocity)
-        if sums is not None:
-            chosen = sums.touching(q)
-            robot, (of_pairs, on_dofs) = table.robot.index_select(0, chosen), sums.summary(q, velocity, chosen)
-        else:
-            touching_pairs = self.touching(table, q, velocity)
-            of_pairs, robot, on_dofs = (
-                touching_pairs.summary(),
-                touching_pairs.robot,
-                touching_pairs.summed(touching_pairs.force(), q),
-            )
-        gap, load, speed = of_pairs.unbind()
-        return Summary(robot, gap, load, speed, on_dofs)
+        return self.touching(table, q, velocity).summary(q) if sums is None else sums.summary(q, velocity)
 
     def energy(self, touching_pairs: Touching) -> Tensor:
         """Return the potentials (A,) of the normal forces of pairs that touch [J]."""
@@ -430,8 +399,9 @@ class SelfContacts(nn.ModuleList):
         return touch
 
     def force_tables(self, pairs: Pairs) -> list[PairTable]:
-        """Return the tables that have any pairs, without those of constraints."""
-        return [table for table in pairs.tables if len(table) and table.contact not in self.constrained_numbers]
+        """Return the tables that have any pairs, or that last and may have some later, without those of constraints."""
+        some = (table for table in pairs.tables if len(table) or table.lasts)
+        return [table for table in some if table.contact not in self.constrained_numbers]
 
     def force(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> Tensor:
         """Return the sum (B, n) of all contact forces [N]; constraints add nothing."""

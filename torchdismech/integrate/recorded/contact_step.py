@@ -18,7 +18,7 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import PointLoads, constraints_of_points
+from torchdismech.integrate.candidates import PairsOfStep, PointLoads, constraints_of_points
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -71,24 +71,25 @@ class _End(NamedTuple):
 
 @dataclass(frozen=True)
 class WholeStep:
-    """A step in which no parts of robots touch each other, as far as a recording has solved it.
+    """A step as far as a recording has solved it as a whole.
 
     Attributes
     ----------
     after, info : the states after the step, and how it went; robots that are unsolved keep the state before it.
-    loads : of all points with obstacles that are constraints; None where nothing touches these.
+    contacts : the loads of all points with obstacles that are constraints, or the pairs of parts that may touch; None
+        where nothing that is searched for touches.
     unsolved : (B,) robots that the recording has not solved; None: it has solved all.
     """
 
     after: State
     info: StepInfo
-    loads: PointLoads | None
+    contacts: PointLoads | PairsOfStep | None
     unsolved: Tensor | None
 
     @property
     def bears_load(self) -> bool:
-        """Whether some contact with these obstacles bears a load."""
-        return self.loads is not None and not self.loads.none
+        """Whether some contact of these may bear a load."""
+        return self.contacts is not None and not self.contacts.none
 
 
 class RecordedContactStep:
@@ -168,14 +169,16 @@ class RecordedContactStep:
         """Return whether some robot may have passed through an obstacle in the step that was replayed last."""
         return bool(self.end.outputs.suspect)
 
-    def parts_apart(self) -> bool:
-        """Return whether no parts of robots touched in the step that was replayed last."""
-        end = self.end.outputs
-        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
-
     def stands(self) -> bool:
         """Return whether nothing touched or passed unseen in the step that was replayed last."""
-        return not self.suspects() and self.parts_apart()
+        end = self.end.outputs
+        return not self.suspects() and (
+            self._watch is None or self._watch.stands(self.static.problem, end.after, end.near)
+        )
+
+    def taken_again(self) -> bool:
+        """Return False: this is no step with pairs."""
+        return False
 
     def taken_alone(self) -> bool:
         """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""

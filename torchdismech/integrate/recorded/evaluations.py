@@ -14,7 +14,7 @@ these need no search for pairs that may touch (`pair_watch.py`), and several are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.integrate.candidates import PairsOfStep
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -35,6 +36,7 @@ from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step import RecordedStep
 from torchdismech.integrate.recorded.step_kind import StepKind
+from torchdismech.integrate.recorded.touching_steps import TouchingSteps
 from torchdismech.integrate.search.first_iterate import first_iterate
 from torchdismech.integrate.search.primal_dual import (
     expected_friction,
@@ -99,8 +101,9 @@ class RecordedEvaluations:
             self._recordings = self._recorded_functions()
         self._inputs: Sequence[Tensor] = ()  # of the started step
         self._to_set_up: float | Tensor | None = None  # dt of a step that is not set up yet
+        self._touching_steps: TouchingSteps | None = None
+        self._series: UnaidedSeries | None = None
         self.took_whole_step = False
-        self._watch = self._watch_of_pairs(problem)
         self._touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
         # recordings of whole steps by their classes; None: there can be none
         self._whole_steps: dict[type, RecordedStep | RecordedContactStep | None] = {}
@@ -108,6 +111,7 @@ class RecordedEvaluations:
         for whole, never in ((RecordedStep, refused), (RecordedContactStep, refused or not self._touches)):
             if never:
                 self._whole_steps[whole] = None
+        self._watch = _watch_of_pairs(problem, sees_touch=not (refused or problem.model.contact.constrained))
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -129,8 +133,7 @@ class RecordedEvaluations:
         if (end := recording.finish_by_recordings()) is None:
             return None
         self.took_whole_step = True
-        after, info = end  # in memory that the next step overwrites
-        return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
+        return _copied(*end)
 
     def step_on_obstacles(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, if no parts touch and obstacles are constraints.
@@ -152,17 +155,33 @@ class RecordedEvaluations:
             return None if len(problem.model.self_contacts) else self.step_on_obstacles(problem)
         if not self._watch.known:
             return None
-        taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
+        found, touch, taken = self._watch.found, self.parts_touch, self._known_whole_step(problem)
+        # where pairs were looked for anew; but the caller counts on what `bears_no_load` says before the step
+        if taken is None and self._watch.known and self._watch.found is not found and self.parts_touch == touch:
+            taken = self._known_whole_step(problem)
+        self.took_whole_step = self.took_whole_step and taken is not None
+        return taken
+
+    def _known_whole_step(self, problem: StepProblem) -> WholeStep | None:
+        """Return what `whole_step` does, where it is known which pairs may touch."""
+        if self.parts_touch:
+            taken = self._whole_step_touching(problem)
+        else:
+            taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
         whole = self._recording_of_whole_steps
-        if taken is not None and taken.unsolved is None and whole is not None and whole.stands():
-            return taken
-        self.took_whole_step = False
-        return None
+        stands = taken is not None and taken.unsolved is None and whole is not None and whole.stands()
+        return taken if stands else None
 
     def watch_pairs(self, problem: StepProblem, after: State) -> None:
-        """Look for the pairs to watch in the steps to come, after a step in which no parts touched."""
-        if self._watch is not None:
-            self._watch.renew(problem, after)
+        """Look for the pairs to watch in the steps to come, after a step in Python; not where they are known still."""
+        watch = self._watch
+        if watch is not None and not (watch.touching and watch.known and watch.holds(after.q)):
+            watch.renew(problem, after)
+
+    @property
+    def parts_touch(self) -> bool:
+        """Whether parts touched when pairs were looked for last."""
+        return self._watch is not None and self._watch.touching
 
     @property
     def takes_whole_steps(self) -> bool:
@@ -172,7 +191,7 @@ class RecordedEvaluations:
     @property
     def bears_no_load(self) -> bool:
         """Whether nothing that is searched for bears a load in the steps that `whole_step` takes."""
-        return not self._touches
+        return not (self._touches or self.parts_touch)
 
     def following_whole_steps(
         self, controls: Sequence[Control], keeper: ChunkStates | None = None
@@ -187,7 +206,14 @@ class RecordedEvaluations:
         keeper : keeps the states after each of the steps.
         """
         self.took_whole_step = False  # several are not differentiated as one
-        return self._series.take_remaining(controls, keeper)
+        recording = self._recording_of_whole_steps
+        assert recording is not None
+        if self._series is None or self._series.step is not recording:
+            self._series = UnaidedSeries(recording)
+        after, info = self._series.take_remaining(controls, keeper)
+        if self.parts_touch and self._touching_steps is not None:
+            self._touching_steps.steps += info.count - 1
+        return after, info
 
     def equations(self, pairs: StepPairs | None, constraints: ConstraintSet | None) -> StepEquations:
         """Return the equations of the started step, with its pairs that may touch and its constraints."""
@@ -214,30 +240,27 @@ class RecordedEvaluations:
 
     @property
     def _recording_of_whole_steps(self) -> RecordedStep | RecordedContactStep | None:
+        """The recording of steps like the next one, as far as is known without it; None if there is none."""
+        if self.parts_touch:
+            return None if self._touching_steps is None else self._touching_steps.recording
         if self._touches:
             return self._whole_steps.get(RecordedContactStep)
         return None if self._watch is None else self._whole_steps.get(RecordedStep)
-
-    @cached_property
-    def _series(self) -> UnaidedSeries:
-        """What takes many whole steps in a row, each from the state that the one before it led to."""
-        recording = self._recording_of_whole_steps
-        assert recording is not None
-        return UnaidedSeries(recording)
 
     def _whole_step_apart(self, problem: StepProblem) -> WholeStep | None:
         apart = self.step_apart(problem)
         return None if apart is None else WholeStep(*apart, None, None)
 
-    @staticmethod
-    def _watch_of_pairs(problem: StepProblem) -> PairWatch | None:
-        """Return the watch of pairs of parts that may touch; None where no parts ever do, or none can be watched."""
-        if not (len(problem.model.self_contacts) and problem.method.scheme.inertial):
+    def _whole_step_touching(self, problem: StepProblem) -> WholeStep | None:
+        assert self._watch is not None and self._watch.found is not None
+        if self._touching_steps is None:
+            self._touching_steps = TouchingSteps(self._kind, self._watch)
+        recording, self.took_whole_step = self._touching_steps.recording_of(problem), False
+        if recording is None:
             return None
-        try:
-            return PairWatch(problem)
-        except Unrecordable:
-            return None
+        recording.start(self._inputs_of(problem), problem)
+        end = recording.finish_with_pairs()
+        return None if end is None else WholeStep(*_copied(*end), PairsOfStep(self._watch.found), None)
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -309,6 +332,26 @@ class RecordedEvaluations:
         results = self._set_up_results
         first = (results.ahead if ahead else results.here) if x is None else x
         return results.weight, results.scale.clone(), first.clone()
+
+
+def _watch_of_pairs(problem: StepProblem, sees_touch: bool) -> PairWatch | None:
+    """Return the watch of pairs of parts that may touch; None where no parts ever do, or none can be watched.
+
+    Parameters
+    ----------
+    sees_touch : as of `PairWatch`.
+    """
+    if not (len(problem.model.self_contacts) and problem.method.scheme.inertial):
+        return None
+    try:
+        return PairWatch(problem, sees_touch)
+    except Unrecordable:
+        return None
+
+
+def _copied(after: State, info: StepInfo) -> tuple[State, StepInfo]:
+    """Return copies of states and report, which are in memory that the next step overwrites."""
+    return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
 
 def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:

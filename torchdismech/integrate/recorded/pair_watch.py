@@ -1,20 +1,24 @@
 """PairWatch: which pairs of parts may touch, found once for many steps, and watched in each of these.
 
-To look for the pairs of parts that may touch takes several times as long as a recorded step. So while no parts touch,
-pairs are looked for in boxes about the nodes that are wider than one step needs. As long as the nodes stay inside, it
-is enough to look at these pairs, which recordings do.
+To look for the pairs of parts that may touch takes several times as long as a recorded step. So they are looked for in
+boxes about the nodes that are wider than one step needs, and serve as long as the nodes stay inside. While none of them
+touches, steps need not know of them, and recordings only look at their distances. Once some do, recordings take steps
+in which they all may touch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls
 from torchdismech.contact.pairs.pairs import Pairs, PairTable
 from torchdismech.contact.pairs.self_contact import SelfContacts
-from torchdismech.contact.passing import CLEARANCE
+from torchdismech.contact.passing import CLEARANCE, TOUCH
 from torchdismech.contact.response import of_robots
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.native.graphs import Unrecordable
@@ -24,6 +28,9 @@ __all__ = ["PairWatch"]
 
 STEPS = 20.0  # boxes are as wide as the nodes move in so many steps, but no wider than edges are long,
 FEWEST_STEPS = 4.0  # unless that is less than the nodes move in so many
+# Where parts touch, the matrix gets larger with the number of pairs. Boxes reach as far as each node moves in
+# `STEPS_TOUCHING`, and beyond by a part of that and by a part of the farthest motion of a node in a step.
+STEPS_TOUCHING, OFF_COURSE, OTHERS = 4.0, 0.25, 1.0
 OF_RADIUS = 0.1  # part of the smallest radius of a node: boxes of robots at rest are as wide
 LONGEST_PAUSE = 64  # steps without a search, after pairs that served no step
 
@@ -34,24 +41,37 @@ class PairWatch:
     Parameters
     ----------
     problem : one of the steps.
+    sees_touch : whether recordings may take steps in which pairs touch: those with forces of straight edges and of
+        triangles, which are defined everywhere, unlike barriers.
+
+    Attributes
+    ----------
+    found : the pairs that were found last; None before.
+    touching : whether some of them touched when they were found.
 
     Raises
     ------
     Unrecordable : compiled code cannot look at the pairs.
     """
 
-    def __init__(self, problem: StepProblem):
+    def __init__(self, problem: StepProblem, sees_touch: bool):
         q, shape = problem.state.q, (problem.state.batch, problem.model.body.n_nodes, 3)
         self._boxes = NodeBoxes(q.new_full(shape, torch.inf), q.new_full(shape, -torch.inf), q.new_zeros(shape)[:, :1])
         self._clearance = q.new_zeros(problem.state.batch)
         pairs = problem.model.contact.may_touch_at(problem.state.q)
         assert pairs is not None
         self._contacts = problem.model.self_contacts
-        self._calls = [_calls(self._contacts, table) for table in _of_straight_edges(self._contacts, pairs.listed)]
+        tables = _of_straight_edges(self._contacts, pairs.listed)
+        self._apart = [_distances(table, self._touching_distance(table)) for table in tables]
+        self._unpassed = [_distances(table, TOUCH * table.reaches) for table in tables]
+        undefined = any(contact.law.response.feasible_only or contact.lines for contact in self._contacts)
+        self._sees_touch = sees_touch and not undefined
         self._constants: list[Tensor] = []  # of the contacts, when the pairs were found; empty where none are known
         # (B,) [s] end of the step in which they were found; None where they were not
         self._found_at: Tensor | None = torch.full_like(problem.state.time, torch.nan)
         self._pause = self._last_pause = 0
+        self.found: StepPairs | None = None
+        self.touching = False
 
     @property
     def known(self) -> bool:
@@ -59,15 +79,22 @@ class PairWatch:
         now = self._contacts.constants()
         return len(now) == len(self._constants) and all(map(torch.equal, now, self._constants))
 
+    def holds(self, q: Tensor) -> bool:
+        """Return whether the nodes of all robots are in their boxes at q (B, n)."""
+        return bool(self._boxes.hold(q).all())
+
     def near(self, before: State, after: State, running: Tensor) -> Tensor:
         """Return whether parts of a running robot (B,) may have touched in a step, as a tensor (); for recordings."""
-        inside = self._boxes.hold(torch.stack([before.q, after.q])).all(0)
-        self._clearance.fill_(torch.inf)
-        for calls, loop in self._calls:
-            calls.call("pair_least", before.q, after.q, None, loop.address, self._clearance)
-        return (running & ~(inside & (self._clearance > 0))).any()
+        return self._outside_or_near(self._apart, before, after, running)
 
-    def keeps_apart(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
+    def passed(self, before: State, after: State, running: Tensor) -> Tensor:
+        """Return whether unknown pairs may have touched in a step, or known ones may have passed through each other.
+
+        A tensor () for a running robot (B,); for recordings.
+        """
+        return self._outside_or_near(self._unpassed, before, after, running)
+
+    def stands(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
         """Return whether no parts touched in a step; where nodes have left their boxes, new pairs are looked for.
 
         Parameters
@@ -77,13 +104,13 @@ class PairWatch:
         """
         if near is None or not bool(near):
             return True
-        if bool(self._boxes.hold(after.q).all()):
+        if self.holds(after.q) and not self._sees_touch:
             self._constants = []  # parts are about to touch: pairs are looked for in each step from now on
-        return self.known and self.renew(problem, after)
+        return self.known and self.renew(problem, after) and not self.touching
 
     @torch.no_grad()
     def renew(self, problem: StepProblem, after: State) -> bool:
-        """Look for the pairs to watch about the way of a step; return whether none of them touched in it.
+        """Look for the pairs to watch about the way of a step; return whether they are known now.
 
         After pairs that served no step there is a pause of some steps.
         """
@@ -94,20 +121,63 @@ class PairWatch:
         served = self._found_at is not None and not torch.equal(self._found_at, before.time)
         self._last_pause = self._pause = 0 if served else min(2 * self._last_pause + 1, LONGEST_PAUSE)
         self._found_at = None
-        pairs = problem.model.contact.may_touch(before.q, after.q, self._width(before, after))
-        assert pairs is not None
-        watched = _of_straight_edges(self._contacts, pairs.listed)
-        if any(map(len, set(pairs.listed.tables).difference(watched))):
-            return False
-        for (calls, _), table in zip(self._calls, watched, strict=True):
-            calls.bind(table.listed, [_distance(self._contacts, table)], None)
-        for kept, found in zip(vars(self._boxes).values(), vars(pairs.listed.boxes).values(), strict=True):
-            kept.copy_(found)
-        if bool(self.near(before, after, problem.running)):
+        near = self._look_for_pairs(problem, after)
+        if near and self._sees_touch and not self.touching:
+            self.touching = True  # once more, in the narrower boxes of parts that touch
+            near = self._look_for_pairs(problem, after)
+        self.touching = bool(near) and self._sees_touch
+        if near is None or (near and not self.touching):
             return False
         self._constants = [constant.clone() for constant in self._contacts.constants()]
         self._found_at = after.time.clone()
         return True
+
+    def _look_for_pairs(self, problem: StepProblem, after: State) -> bool | None:
+        """Look for the pairs that may touch in some steps like a given one; return whether some touched in that.
+
+        None where some of them cannot be watched.
+        """
+        before = problem.state
+        if self.touching:
+            end, margin = self._way_ahead(before, after)
+        else:
+            end, margin = after.q, self._width(before, after)
+        self.found = problem.model.contact.may_touch(before.q, end, margin)
+        assert self.found is not None
+        watched = _of_straight_edges(self._contacts, self.found.listed)
+        if any(map(len, set(self.found.listed.tables).difference(watched))):
+            return None
+        for (apart, _), (unpassed, _), table in zip(self._apart, self._unpassed, watched, strict=True):
+            apart.bind(table.listed, [self._touching_distance(table)], None)
+            unpassed.bind(table.listed, [TOUCH * table.reaches], None)
+        for kept, found in zip(vars(self._boxes).values(), vars(self.found.listed.boxes).values(), strict=True):
+            kept.copy_(found)
+        return bool(self.near(before, after, problem.running))
+
+    def _outside_or_near(
+        self, distances: Sequence[tuple[PairCalls, BoundLoop]], before: State, after: State, running: Tensor
+    ) -> Tensor:
+        """Return whether a running robot was outside of its boxes, or pairs got nearer than some distances, ()."""
+        inside = self._boxes.hold(torch.stack([before.q, after.q])).all(0)
+        self._clearance.fill_(torch.inf)
+        for calls, loop in distances:
+            calls.call("pair_least", before.q, after.q, None, loop.address, self._clearance)
+        return (running & ~(inside & (self._clearance > 0))).any()
+
+    def _touching_distance(self, table: PairTable) -> Tensor:
+        """Return the distances (C,) of the closest points of pairs below which they touch [m]."""
+        return table.reaches + of_robots(self._contacts[table.contact].law.response.tolerance, table.robot)
+
+    def _way_ahead(self, before: State, after: State) -> tuple[Tensor, Tensor]:
+        """Return where steps like the one between two states lead, q (B, n), and how far nodes may be off there (B, N).
+
+        It is for parts that touch, of which few pairs should be among those that may.
+        """
+        motion = after.positions - before.positions
+        lengths = torch.linalg.vector_norm(motion - motion.mean(1, keepdim=True), dim=2)
+        off = OFF_COURSE * STEPS_TOUCHING * lengths + OTHERS * lengths.amax(1, keepdim=True)
+        end = torch.lerp(before.q, after.q, STEPS_TOUCHING)
+        return end, off + OF_RADIUS * self._contacts[0].points.radius.min()
 
     def _width(self, before: State, after: State) -> Tensor:
         """Return half the size (B,) [m] of boxes that last for some steps like the one between two states."""
@@ -123,16 +193,16 @@ def _of_straight_edges(contacts: SelfContacts, pairs: Pairs) -> list[PairTable]:
     return [table for table in pairs.tables if contacts[table.contact].lines is None]
 
 
-def _calls(contacts: SelfContacts, table: PairTable) -> tuple[PairCalls, BoundLoop]:
-    """Return calls of compiled code for the pairs of a table, and the loop that finds their clearance in a step."""
-    calls = PairCalls(table.listed, [_distance(contacts, table)], table.reaches.dtype)
+def _distances(table: PairTable, than: Tensor) -> tuple[PairCalls, BoundLoop]:
+    """Return calls of compiled code for the pairs of a table, and the loop that compares distances in a step.
+
+    Parameters
+    ----------
+    than : (C,) the distances that they are compared with [m].
+    """
+    calls = PairCalls(table.listed, [than], than.dtype)
     calls.on_tapes = True
     loop = calls.loop(CLEARANCE[table.kernel], (calls.x, calls.moving, *calls.further))
     if loop is None:
         raise Unrecordable("the clearance of pairs, which has no compiled code")
     return calls, loop
-
-
-def _distance(contacts: SelfContacts, table: PairTable) -> Tensor:
-    """Return the distances (C,) of the closest points of pairs below which they touch [m]."""
-    return table.reaches + of_robots(contacts[table.contact].law.response.tolerance, table.robot)

@@ -37,13 +37,13 @@ __all__ = ["RecordedSeries", "UnaidedSeries"]
 class _Series:
     """Steps of one kind, one after the other: the compiled loop that takes them, and what leads from each to the next.
 
-    Parameters
+    Attributes
     ----------
     step : the recording that takes each of them.
     """
 
     def __init__(self, step: RecordedStep | RecordedContactStep):
-        self._step, self._problem = step, step.static.problem
+        self.step, self._problem = step, step.static.problem
         self._totals: SeveralSteps | None = None  # how the steps before the present one went
         self._kind_of_loop: tuple[CallTable, list[tuple]] | None = None  # for which `_last_loop` was made
         self._last_loop: StepLoop | None = None
@@ -55,7 +55,7 @@ class _Series:
 
         None, too, before the recorded end has finished a step.
         """
-        step = self._step
+        step = self.step
         if step.result is None:
             return None
         recordings = (*step.parts(), self._hand_on_recording)
@@ -82,7 +82,7 @@ class _Series:
 
     def _hand_on(self, after: State, info: StepInfo) -> None:
         """Write the state after a step to where the next one begins, and add the step's report to the totals."""
-        result = self._step.result
+        result = self.step.result
         if result is not None and info is result[1]:  # the recorded end has finished the step
             self._hand_on_recording.replay()
         else:
@@ -91,8 +91,8 @@ class _Series:
     @cached_property
     def _hand_on_recording(self) -> Recording[None]:
         """The recording of `_write_next`, for steps that the recorded end has finished."""
-        assert self._step.result is not None
-        write = partial(self._write_next, *self._step.result)
+        assert self.step.result is not None
+        write = partial(self._write_next, *self.step.result)
         return recorded_mid_step(write, self._next_inputs_and_totals(), self._problem.running.device, None)
 
     def _write_next(self, after: State, info: StepInfo) -> None:
@@ -126,7 +126,7 @@ class _Series:
 class RecordedSeries(_Series):
     """Steps one after the other, with what recordings leave of some taken by Python."""
 
-    _step: RecordedStep
+    step: RecordedStep
 
     def take(self, controls: Sequence[Control], keeper: ChunkStates | None = None) -> tuple[State, StepInfo]:
         """Take steps with these controls, of which the first is started already.
@@ -139,10 +139,10 @@ class RecordedSeries(_Series):
         ----------
         keeper : keeps the states after each of the steps.
         """
-        until_failure = self._step.divisible or keeper is not None
+        until_failure = self.step.divisible or keeper is not None
         loop, number = None, 0
-        if self._step.result is not None:
-            self._empty_totals(self._step.result[1])
+        if self.step.result is not None:
+            self._empty_totals(self.step.result[1])
             loop = self._loop(controls, keeper)
         while number < len(controls):
             reason = StopReason.UNEXPECTED
@@ -173,10 +173,10 @@ class RecordedSeries(_Series):
         step is taken from its set-up on.
         """
         if reason is not StopReason.UNEXPECTED:
-            return self._step.finish_stopped(reason)
+            return self.step.finish_stopped(reason)
         if number and controls[number] is not controls[number - 1]:
-            self._step.static.give_control(controls[number])
-        return self._step.finish_by_parts()
+            self.step.static.give_control(controls[number])
+        return self.step.finish_by_parts()
 
 
 class UnaidedSeries(_Series):
@@ -194,25 +194,27 @@ class UnaidedSeries(_Series):
         ----------
         keeper : keeps the states after each of the steps.
         """
-        assert self._step.result is not None
-        self._empty_totals(self._step.result[1])
+        assert self.step.result is not None
+        self._empty_totals(self.step.result[1])
         if keeper is not None:
-            keeper.keep(0, *self._step.result)
-        self._hand_on(*self._step.result)
+            keeper.keep(0, *self.step.result)
+        self._hand_on(*self.step.result)
         loop, number = self._loop(controls, keeper), 1
         while number < len(controls):
             if loop is not None:
                 number, reason = loop.run(number, len(controls))
                 if keeper is not None:
                     keeper.count(number)
-                ended = reason is StopReason.CHECK and self._step.stands()
+                if reason is StopReason.ALL_TAKEN:
+                    break
+                ended = reason is StopReason.CHECK and self.step.stands()
             else:
                 ended = self._taken_alone(controls, number)
-            if not ended:
+            if not (ended or self.step.taken_again()):
                 break
             if keeper is not None:
-                keeper.keep(number, *self._step.result)
-            self._hand_on(*self._step.result)
+                keeper.keep(number, *self.step.result)
+            self._hand_on(*self.step.result)
             number += 1
         after, totals = self._problem.state, self._report(number)
         copied = totals.with_tensors(map(torch.clone, totals.tensors()))
@@ -221,8 +223,8 @@ class UnaidedSeries(_Series):
     def _taken_alone(self, controls: Sequence[Control], number: int) -> bool:
         """Take a step by its recordings, one part after the other; return whether they do so for all robots."""
         if controls[number] is not controls[number - 1]:
-            self._step.static.give_control(controls[number])
-        return self._step.taken_alone()
+            self.step.static.give_control(controls[number])
+        return self.step.taken_alone()
 
 
 def _controls_given(static: StaticProblem, controls: Sequence[Control]) -> list[tuple[Tensor, PerStep]]:

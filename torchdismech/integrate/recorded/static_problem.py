@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.errors import warn
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
@@ -108,9 +109,16 @@ class StaticProblem:
         with self._turn, self.values.in_place():
             yield
 
-    def prepared_equations(self, constraints: ConstraintSet | None = None) -> StepEquations:
-        """Return the equations of the step on the static buffers, prepared, without contact of the robots' parts."""
-        equations = self.problem.equations(constraints=constraints, mechanics=self.mechanics)
+    def prepared_equations(
+        self, constraints: ConstraintSet | None = None, pairs: StepPairs | None = None
+    ) -> StepEquations:
+        """Return the equations of the step on the static buffers, prepared.
+
+        Parameters
+        ----------
+        constraints, pairs : the contacts that are constraints, and the pairs of parts that may touch; None: none.
+        """
+        equations = self.problem.equations(pairs, constraints, self.mechanics)
         if self.load is not None:
             equations.set_load(self.load)
         equations.prepare()

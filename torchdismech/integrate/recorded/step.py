@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.chunk_loop import ChunkLoop
 from torchdismech.integrate.recorded.equations import RecordedEquations, Recordings
+from torchdismech.integrate.recorded.lasting_pairs import TouchWatch
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
 from torchdismech.integrate.recorded.round_tapes import RoundTapes
@@ -69,7 +71,7 @@ class End(NamedTuple):
     after : the states after the step.
     status, iterations : (B,) of the robots, over all attempts.
     suspect : () whether some robot may have passed through an obstacle; None where nothing can touch.
-    near : () whether parts of some robot may have touched, see `PairWatch`; None where none ever do.
+    near : () whether parts may have touched of which the step did not know, see `PairWatch`; None where none ever do.
     contact : the contact report of the step.
     """
 
@@ -92,7 +94,8 @@ class RecordedStep:
     ----------
     kind : of the steps.
     problem : the first of them.
-    watch : of the pairs of parts that may touch; None for robots whose parts never do.
+    watch : of the pairs of parts that may touch; None for robots whose parts never do. With a `PairWatch` the step is
+        one in which none do, with a `TouchWatch` one in which all may.
 
     Attributes
     ----------
@@ -104,8 +107,14 @@ class RecordedStep:
         before the first.
     """
 
-    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | None = None):
+    def __init__(
+        self,
+        kind: StepKind,
+        problem: StepProblem,
+        watch: PairWatch | TouchWatch | None = None,
+    ):
         self._kind, self.static, self._watch = kind, StaticProblem(kind, problem), watch
+        self._pairs = watch.pairs.pairs if isinstance(watch, TouchWatch) else None
         self.static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self.static.pool
         with self.static.in_model():  # recording a part runs it, on the results of the parts before it
@@ -182,12 +191,29 @@ class RecordedStep:
         self.set_up.replay()
         return self.replayed_end() if self.rounds.replay() is RoundsOutcome.ROOTS else None
 
+    def finish_with_pairs(self) -> tuple[State, StepInfo] | None:
+        """Do the same as `finish` for a step with pairs, but return None where the root takes more than its searches.
+
+        These are all of the step's searches up to those that ease friction in, whose slip velocities no recording has.
+        """
+        self.set_up.replay()
+        if self.rounds.replay() is RoundsOutcome.ROOTS:
+            return self.replayed_end()
+        with self.static.in_model():
+            return self._replayed_end_at(self._root_without_rounds(attempts=1))
+
     def stands(self) -> bool:
         """Return whether all robots are solved by the step that ended last, and nothing touched or passed unseen."""
         end = self.end_recording.outputs
         if bool(end.status.any()) or end.suspects():
             return False
-        return self._watch is None or self._watch.keeps_apart(self.static.problem, end.after, end.near)
+        return self._watch is None or self._watch.stands(self.static.problem, end.after, end.near)
+
+    def taken_again(self) -> bool:
+        """Take a step with pairs once more, by all its searches, with the pairs found last; see `stands`."""
+        if not (isinstance(self._watch, TouchWatch) and self._watch.takes_known_pairs()):
+            return False
+        return self.finish_with_pairs() is not None and self.stands()
 
     def taken_alone(self) -> bool:
         """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
@@ -289,7 +315,9 @@ class RecordedStep:
         """Return the root, by a line search that goes on where recorded rounds ended, then by further attempts."""
         results, problem = self._set_up_results, self._problem_of_running()
         later_attempts = list(problem.method.attempts(results.equations, self.divisible))[attempts:]
-        equations = RecordedEquations(results.equations, lambda _: self._search_recordings)
+        if self._pairs is not None:
+            later_attempts = [*takewhile(lambda attempt: not attempt.search.eases, later_attempts)]
+        equations = RecordedEquations(results.equations, lambda _: self._search_recordings, self._pairs)
         progress = Progress(*(tensor.clone() for tensor in results.progress))
         root = resumed(equations, progress, results.options, results.fraction.clone())
         root = dataclasses.replace(root, iterations=root.iterations + results.earlier)
@@ -303,11 +331,12 @@ class RecordedStep:
         """
         if not bool((root.status == int(Status.CONVERGED)).all()):
             return None
-        results = self._set_up_results
-        results.progress.x.copy_(root.x)
-        results.progress.status.copy_(root.status)
-        end = self.end_recording.replay()
-        return None if end.suspects() else (end.after, StepInfo.of(root, end.status, results.scale, end.contact))
+        results, progress = self._set_up_results, self._set_up_results.progress
+        found = (root.x, root.status, root.iterations - results.earlier, root.residual, root.tolerance)
+        static = (progress.x, progress.status, progress.iterations, progress.norm, progress.noise)
+        for tensor, number in zip(static, found, strict=True):
+            tensor.copy_(number)
+        return self.replayed_end()
 
     def _eager_end(self, root: Root) -> tuple[State, StepInfo]:
         """Return the states after a step to a root, and how it went, without the recording of the end."""
@@ -335,7 +364,7 @@ class RecordedStep:
             StepEquations.bare_residual_and_matrix: RecordedCall(equations.bare_residual_and_matrix, [x]),
             **SearchRounds(self._by_search_rounds).recordings,
         }
-        if not equations.model.contact.rubs:
+        if self._pairs is not None or not equations.model.contact.rubs:  # friction of pairs has as many rows as these
             return evaluations
         friction = equations.rubbing.first_friction(state)
         rows = judged_step_arguments(x, results.options.weight, results.running)
@@ -359,7 +388,7 @@ class RecordedStep:
         contact, running = problem.model.contact, problem.running & problem.state.finite()
         if not contact.none:
             running = running & ~contact.undefined_laws(problem.state)
-        equations = self.static.prepared_equations()
+        equations = self.static.prepared_equations(pairs=self._pairs)
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         weight, scale, x = equations.compiled(StepEquations.setup)(equations, None, first.start is Start.AHEAD)
         tolerance = problem.method.tolerance(scale)

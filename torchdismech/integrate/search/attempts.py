@@ -47,6 +47,11 @@ class Search(Enum):
     DESCENT = "down the potential"
     SEMISMOOTH = "Newton steps that take from the iterate before which contacts are closed"
 
+    @property
+    def eases(self) -> bool:
+        """Whether it lets friction in by stages."""
+        return self in (Search.EASED, Search.EASED_BRIEFLY)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -90,12 +95,12 @@ def attempts_at_step(equations: StepEquations, line_search: bool, divisible: boo
         searches with eased friction, and what comes after these, are left to the smallest parts: shorter steps are
         solved in fewer iterations.
     """
-    contact = equations.model.contact
-    if contact.rubs and contact.none and line_search:
+    contact, rubs = equations.model.contact, equations.rubbing.some
+    if rubs and contact.none and line_search:
         yield Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS_OF_TENDONS)
         yield Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS_OF_TENDONS)
         yield from _newton_attempts(equations, line_search)
-    elif contact.rubs and line_search and equations.constraints is None:
+    elif rubs and line_search and equations.constraints is None:
         pairs = len(contact.self_contacts)
         yield Attempt(Start.AHEAD, Search.WHOLE, WHOLE_STEPS_WITH_PAIRS if pairs else WHOLE_STEPS)
         yield Attempt(Start.LAST, Search.PRIMAL_DUAL, PRIMAL_DUAL_STEPS)

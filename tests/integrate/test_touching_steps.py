@@ -1,0 +1,204 @@
+"""Steps in which parts of robots touch each other are recorded as a whole, for pairs that are watched."""
+
+import pytest
+import torch
+
+from torchdismech import (
+    BDF2,
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    forces,
+    straight,
+    unroll,
+)
+from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.integrate.recorded import recording, touching_steps
+from torchdismech.integrate.recorded.series import UnaidedSeries
+from torchdismech.integrate.recorded.step import RecordedStep
+
+TIGHT = {"force_tolerance": 1e-12, "relative_tolerance": 1e-10}  # so that roots differ by no more than rounding
+STEPS = 80
+
+
+@pytest.fixture(autouse=True)
+def recorded_soon(monkeypatch):
+    """Record steps sooner than usual, so that tests need fewer of them."""
+    monkeypatch.setattr(touching_steps, "FEWEST_STEPS", 3)
+
+
+@pytest.fixture
+def recordings(monkeypatch):
+    """Count the steps that recordings with pairs take to their end."""
+    taken, finish = [], RecordedStep.finish_with_pairs
+
+    def counted(step):
+        end = finish(step)
+        taken.append(end is not None)
+        return end
+
+    monkeypatch.setattr(RecordedStep, "finish_with_pairs", counted)
+    return taken
+
+
+def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005):
+    """Return rods that fall across one that is held, in a model of its own, and states of `robots` from which they do.
+
+    Parameters
+    ----------
+    drop : from which height [m].
+    """
+    builder, material = RobotBuilder(), Material(1e6, 1000.0)
+    low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), Circle(4e-3), material, name="low")
+    high = 8e-3 + drop
+    builder.add_rod(straight((0.01, -0.08, high), (0.01, 0.1, high), 10), Circle(4e-3), material, name="high")
+    builder.clamp(nodes=[int(low[0]), int(low[-1])])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    law = Penalty(300.0, 1e-3) if law is None else law
+    builder.add_contact(SelfContact(law, *([Friction(friction, 1e-2)] if friction else [])))
+    if floor is not None:
+        builder.add_contact(floor)
+    model = builder.finalize(compile=False)
+    velocity = torch.zeros(robots, model.n_dofs)
+    velocity[:, 27 : 3 * 19 : 3] = torch.linspace(0, 0.3, robots)[:, None]
+    return model, model.initial_state(robots, velocity=velocity)
+
+
+def course(model, state, integrator, count=STEPS):
+    """Return states and reports of single steps."""
+    steps = []
+    for _ in range(count):
+        steps.append(integrator.step(model, state if not steps else steps[-1][0]))
+    return steps
+
+
+def unrecorded(monkeypatch, *given, **kept):
+    """Return the same as `course`, without recordings."""
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
+        return course(*given, **kept)
+
+
+def assert_same(steps, others):
+    """Check that two courses took the same steps: states, iterations and contact reports."""
+    for (after, info), (other, other_info) in zip(steps, others, strict=True):
+        # both solve the same equations to 1e-12 N; states differ by rounding, which 60 steps of contact amplify
+        assert float((after.q - other.q).abs().max()) < 1e-10
+        assert torch.equal(info.iterations, other_info.iterations) and bool(info.converged.all())
+        assert info.contact.keys() == other_info.contact.keys()
+        for name, value in info.contact.items():
+            expected = other_info.contact[name]
+            assert value.dtype == expected.dtype and value.shape == expected.shape
+            # forces are 300 N/m times distances, so 1e-7 N is 3e-10 m
+            assert torch.allclose(value.double(), expected.double(), rtol=1e-6, atol=1e-7), name
+
+
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+@pytest.mark.parametrize("rule", [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2])
+def test_steps_are_those_without_a_recording(rule, friction, recordings, monkeypatch):
+    """Take the same steps as Python does, with the same reports, and most of them by a recording."""
+    integrator = rule(2e-3, **TIGHT)
+    steps = course(*dropped(friction), integrator)
+    assert sum(recordings) > STEPS // 3
+    others = unrecorded(monkeypatch, *dropped(friction), integrator)
+    assert sum(bool(info.contact["active"].any()) for _, info in others) > STEPS // 2
+    assert_same(steps, others)
+
+
+def test_robots_of_a_batch_touch_one_after_the_other(recordings, monkeypatch):
+    """Take steps of robots of which some touch and some do not."""
+    integrator = ImplicitEuler(1e-3, **TIGHT)
+    steps = course(*dropped(robots=3, drop=0.004), integrator, 90)
+    active = torch.stack([info.contact["active"] for _, info in steps]) > 0
+    assert bool((active.any(1) & ~active.all(1)).any()) and sum(recordings) > 10
+    assert_same(steps, unrecorded(monkeypatch, *dropped(robots=3, drop=0.004), integrator, 90))
+
+
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+def test_several_steps_are_single_ones(friction, monkeypatch):
+    """Take a hundred steps in a few series of recorded ones."""
+    model, start = dropped(friction)
+    integrator = ImplicitEuler(2e-3)
+    single = course(model, start, integrator, 100)
+    made, take = [], UnaidedSeries.take_remaining
+    monkeypatch.setattr(UnaidedSeries, "take_remaining", lambda *given: made.append(1) or take(*given))
+    after, info = integrator.steps(model, start, 100)
+    assert bool(info.converged.all()) and 0 < len(made) < 30
+    # each of both ways may have recorded another pattern of the matrix, and so rounds otherwise
+    assert float((after.q - single[-1][0].q).abs().max()) < 1e-9
+
+
+def test_rods_that_slide_keep_their_recording(monkeypatch, recordings):
+    """Take other pairs of the same nodes without a new recording."""
+    made, record = [], touching_steps.TouchingSteps._record
+    monkeypatch.setattr(
+        touching_steps.TouchingSteps, "_record", lambda *given, **kept: made.append(1) or record(*given, **kept)
+    )
+    model, start = dropped(0.0)
+    course(model, start, ImplicitEuler(2e-3), 200)
+    found = model.recordings[0].recording._watch.found
+    course(model, start, ImplicitEuler(2e-3), 100)
+    assert model.recordings[0].recording._watch.found is not found
+    assert sum(recordings) > 100 and len(made) < 8
+
+
+def test_changed_constants_are_seen(recordings, monkeypatch):
+    """Step under a law that was changed between two steps."""
+    integrator = ImplicitEuler(2e-3, **TIGHT)
+
+    def harder(model, steps):
+        model.self_contacts[0].law.response.stiffness.data.mul_(2.0)
+        return [*steps, *course(model, steps[-1][0], integrator, 20)]
+
+    model, start = dropped()
+    steps = harder(model, course(model, start, integrator))
+    assert all(recordings[-10:])
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
+        other, start = dropped()
+        assert_same(steps, harder(other, course(other, start, integrator)))
+
+
+def test_gradients_by_steps_that_touch(monkeypatch):
+    """Find the gradients that steps without a recording have."""
+    gradients = []
+    for wait in (recording.STEPS_BEFORE_RECORDING, 10**9):
+        monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", wait)
+        model, start = dropped()
+        integrator = ImplicitEuler(2e-3, **TIGHT)
+        course(model, start, integrator)
+        velocity = start.velocity.clone().requires_grad_()
+        run = unroll(model, start.replace(velocity=velocity), integrator, 30)
+        run.positions[-1].square().sum().backward()
+        gradients.append(velocity.grad)
+    scale = float(gradients[1].abs().max())
+    # adjoint equations are solved to 1e-9 or better; 30 steps of contact add a decimal or two
+    assert float((gradients[0] - gradients[1]).abs().max()) < 1e-7 * scale
+
+
+def test_obstacles_with_loads_are_not_left_out(recordings, monkeypatch):
+    """Leave steps to Python in which parts touch and an obstacle is a constraint."""
+
+    def on_floor():
+        return dropped(0.0, Obstacle(HalfSpace((0, 0, -0.012), (0, 0, 1)), Complementarity()))
+
+    integrator = ImplicitEuler(2e-3, **TIGHT)
+    steps = course(*on_floor(), integrator)
+    assert not recordings
+    assert bool(steps[-1][1].contact["load/obstacle"].any())
+    assert_same(steps, unrecorded(monkeypatch, *on_floor(), integrator))
+
+
+def test_a_fast_rod_does_not_fly_through():
+    """See that parts passed through each other in a recorded step, and stop the rod as steps in Python do."""
+    model, start = dropped(0.0)
+    integrator = ImplicitEuler(2e-3)
+    rest = course(model, start, integrator)[-1][0]
+    velocity = rest.velocity.clone()
+    velocity[:, 29 : 3 * 19 : 3] = -20.0  # 40 mm in a step, through a rod 8 mm thick
+    after, info = integrator.step(model, rest.replace(velocity=velocity))
+    touching = after.positions[0, 9:, 2] > after.positions[0, :9, 2].min() - 0.004
+    assert bool(info.converged.all()) and bool(touching[3:6].any()) or not bool(info.converged.all())

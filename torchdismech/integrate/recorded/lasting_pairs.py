@@ -1,0 +1,110 @@
+"""Pairs that may touch, in structures that recordings of steps know and that take other pairs later."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.contact.pairs.pair_sums import PairSums
+from torchdismech.contact.pairs.pairs import PairTable
+from torchdismech.contact.pairs.self_contact import SelfContacts
+from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.pair_watch import PairWatch
+from torchdismech.native.graphs import Unrecordable
+from torchdismech.robot.state import State
+
+__all__ = ["LastingPairs", "TouchWatch"]
+
+
+class LastingPairs:
+    """Pairs that may touch, over which recordings sum, and which are replaced by others without a new recording.
+
+    That holds as long as the matrix keeps its pattern.
+
+    Parameters
+    ----------
+    contacts : between the parts of the robots, which are forces.
+    found : the first of the pairs.
+
+    Attributes
+    ----------
+    pairs : the pairs, for the equations that are recorded.
+
+    Raises
+    ------
+    Unrecordable : compiled code cannot sum over the pairs.
+    """
+
+    def __init__(self, contacts: SelfContacts, found: StepPairs):
+        self._contacts = contacts
+        self.pairs = found.lasting()
+        self._sums = [self._sums_over(table, None) for table in self.pairs.listed.tables]
+        self._fill_block_places()
+
+    def take(self, found: StepPairs) -> bool:
+        """Take other pairs in place of the present ones, with the present constants of their laws.
+
+        Return False where recordings cannot sum over them, and are of no use any more: where the matrix has another
+        pattern, or constants are given for each robot that were not, or the other way round.
+        """
+        if not self.pairs.become(found.listed.lasting()):
+            return False
+        tables = self.pairs.listed.tables
+        sums = [self._sums_over(table, kept) for table, kept in zip(tables, self._sums, strict=True)]
+        self._fill_block_places()
+        return all(new is kept for new, kept in zip(sums, self._sums, strict=True))
+
+    def _sums_over(self, table: PairTable, kept: PairSums | None) -> PairSums:
+        """Return the sums over the pairs of a table: `kept` ones if these can take them."""
+        sums = self._contacts[table.contact].bound_sums(table, kept)
+        if sums is None:
+            raise Unrecordable("forces of pairs, which have no compiled code")
+        sums.allow_on_tapes()
+        return sums
+
+    def _fill_block_places(self) -> None:
+        for table, sums in zip(self.pairs.listed.tables, self._sums, strict=True):
+            sums.block_places.fill(*self.pairs.coupling.block_places(table).members)
+
+
+class TouchWatch:
+    """A `PairWatch` for recordings of steps in which all of its pairs may touch.
+
+    Parameters
+    ----------
+    watch : of the pairs.
+
+    Attributes
+    ----------
+    pairs : those of the recordings.
+    """
+
+    def __init__(self, watch: PairWatch, pairs: LastingPairs):
+        self._watch, self.pairs = watch, pairs
+        self._taken, self._serves = (
+            watch.found,
+            True,
+        )  # the pairs that recordings were given last, and if they took them
+
+    def near(self, before: State, after: State, running: Tensor) -> Tensor:
+        """Return what `PairWatch.passed` does."""
+        return self._watch.passed(before, after, running)
+
+    def stands(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
+        """Return whether the step knew of all pairs that touched, and none passed through each other.
+
+        Where nodes have left their boxes, new pairs are looked for, with which the step has to be taken again.
+        """
+        assert near is not None
+        if not bool(near):
+            return True
+        if not self._watch.holds(after.q):
+            self._watch.renew(problem, after)
+        return False
+
+    def takes_known_pairs(self) -> bool:
+        """Return whether recordings sum over the pairs that are known to touch; they take those that were found."""
+        found = self._watch.found
+        if found is not self._taken and found is not None:
+            self._taken, self._serves = found, self.pairs.take(found)
+        return self._serves and self._watch.known and self._watch.touching
