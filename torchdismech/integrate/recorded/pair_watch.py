@@ -28,9 +28,10 @@ __all__ = ["PairWatch"]
 
 STEPS = 20.0  # boxes are as wide as the nodes move in so many steps, but no wider than edges are long,
 FEWEST_STEPS = 4.0  # unless that is less than the nodes move in so many
-# Where parts touch, the matrix gets larger with the number of pairs. Boxes reach as far as each node moves in
-# `STEPS_TOUCHING`, and beyond by a part of that and by a part of the farthest motion of a node in a step.
-STEPS_TOUCHING, OFF_COURSE, OTHERS = 4.0, 0.25, 1.0
+# Where parts touch, the matrix gets larger with the number of pairs. Boxes reach as far as each node moves in some
+# steps, and beyond by a part of that and of the farthest motion of a node in a step. These are few steps where there
+# are many pairs, more than nodes, and more and more steps where there are few, less than half as many.
+FEW_STEPS, MANY_STEPS, OFF_COURSE, OTHERS = 4.0, 16.0, 0.25, 1.0
 OF_RADIUS = 0.1  # part of the smallest radius of a node: boxes of robots at rest are as wide
 LONGEST_PAUSE = 64  # steps without a search, after pairs that served no step
 
@@ -70,6 +71,7 @@ class PairWatch:
         # (B,) [s] end of the step in which they were found; None where they were not
         self._found_at: Tensor | None = torch.full_like(problem.state.time, torch.nan)
         self._pause = self._last_pause = 0
+        self._steps_touching = FEW_STEPS
         self.found: StepPairs | None = None
         self.touching = False
 
@@ -126,6 +128,8 @@ class PairWatch:
             self.touching = True  # once more, in the narrower boxes of parts that touch
             near = self._look_for_pairs(problem, after)
         self.touching = bool(near) and self._sees_touch
+        if self.touching:
+            self._steps_touching = self._steps_ahead(after)
         if near is None or (near and not self.touching):
             return False
         self._constants = [constant.clone() for constant in self._contacts.constants()]
@@ -168,6 +172,14 @@ class PairWatch:
         """Return the distances (C,) of the closest points of pairs below which they touch [m]."""
         return table.reaches + of_robots(self._contacts[table.contact].law.response.tolerance, table.robot)
 
+    def _steps_ahead(self, after: State) -> float:
+        """Return for how many steps pairs that touch are looked for next time, after some were found."""
+        assert self.found is not None
+        pairs = sum(map(len, self.found.listed.tables)) / after.batch
+        if pairs > after.n_nodes:
+            return FEW_STEPS
+        return min(2 * self._steps_touching, MANY_STEPS) if 2 * pairs < after.n_nodes else self._steps_touching
+
     def _way_ahead(self, before: State, after: State) -> tuple[Tensor, Tensor]:
         """Return where steps like the one between two states lead, q (B, n), and how far nodes may be off there (B, N).
 
@@ -175,9 +187,9 @@ class PairWatch:
         """
         motion = after.positions - before.positions
         lengths = torch.linalg.vector_norm(motion - motion.mean(1, keepdim=True), dim=2)
-        off = OFF_COURSE * STEPS_TOUCHING * lengths + OTHERS * lengths.amax(1, keepdim=True)
-        end = torch.lerp(before.q, after.q, STEPS_TOUCHING)
-        return end, off + OF_RADIUS * self._contacts[0].points.radius.min()
+        steps, radius = self._steps_touching, self._contacts[0].points.radius.min()
+        off = OFF_COURSE * steps * lengths + OTHERS * lengths.amax(1, keepdim=True)
+        return torch.lerp(before.q, after.q, steps), off + OF_RADIUS * steps / FEW_STEPS * radius
 
     def _width(self, before: State, after: State) -> Tensor:
         """Return half the size (B,) [m] of boxes that last for some steps like the one between two states."""
