@@ -173,10 +173,9 @@ class RecordedEvaluations:
         return taken if stands else None
 
     def watch_pairs(self, problem: StepProblem, after: State) -> None:
-        """Look for the pairs to watch in the steps to come, after a step in Python; not where they are known still."""
-        watch = self._watch
-        if watch is not None and not (watch.touching and watch.known and watch.holds(after.q)):
-            watch.renew(problem, after)
+        """Look for the pairs to watch in the steps to come, after a step in Python; not where they still touch."""
+        if self._watch is not None and not self._watch.still_touching(problem, after):
+            self._watch.renew(problem, after)
 
     @property
     def parts_touch(self) -> bool:

@@ -110,6 +110,12 @@ class PairWatch:
             self._constants = []  # parts are about to touch: pairs are looked for in each step from now on
         return self.known and self.renew(problem, after) and not self.touching
 
+    def still_touching(self, problem: StepProblem, after: State) -> bool:
+        """Return whether some of the known pairs touched before a step, and in it, too, in which nodes kept inside."""
+        if not (self.touching and self.known and self.holds(after.q)):
+            return False
+        return bool(self.near(problem.state, after, problem.running))
+
     @torch.no_grad()
     def renew(self, problem: StepProblem, after: State) -> bool:
         """Look for the pairs to watch about the way of a step; return whether they are known now.
