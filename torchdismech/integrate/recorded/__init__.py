@@ -9,7 +9,10 @@ takes it. Below it
 - *the memory that recordings read*: `static_problem.py`, in the order that `step_kind.InputLayout` defines;
 - *whole steps*: `step.py`; the Newton iterations in them: `rounds.py`; many steps in a row: `series.py`; a step of the
   parts of a batch, one after the other: `chunk_loop.py`;
-- *parts of steps*, where a whole step cannot be recorded, as robots may touch themselves: `evaluations.py`,
+- *whole steps of robots whose parts may touch*: which pairs may, found for many steps, `pair_watch.py`; steps in which
+  some do `touching_steps.py`, with memory for pairs that change `lasting_pairs.py`; steps on obstacles that are
+  constraints `contact_step.py`;
+- *parts of steps*, where a whole step cannot be recorded: `evaluations.py`,
   `recorded_call.py`, `equations.py`, `pair_evaluations.py`; and of searches that Python steers, there and where whole
   steps leave their rounds: `search_rounds.py`, `round_tapes.py`;
 - *backward passes*: whether they are recorded `gradients.py`, the recording of one `adjoint.py`;

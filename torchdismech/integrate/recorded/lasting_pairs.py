@@ -81,10 +81,8 @@ class TouchWatch:
 
     def __init__(self, watch: PairWatch, pairs: LastingPairs):
         self._watch, self.pairs = watch, pairs
-        self._taken, self._serves = (
-            watch.found,
-            True,
-        )  # the pairs that recordings were given last, and if they took them
+        # the pairs that recordings were given last, and whether they took them
+        self._taken, self._serves = watch.found, True
 
     def near(self, before: State, after: State, running: Tensor) -> Tensor:
         """Return what `PairWatch.passed` does."""

@@ -126,9 +126,8 @@ class RecordedStep:
         self.divisible = problem.divisible
         self._rounds_of_searches = RoundTapes()
         self._goes_by_parts = False  # whether a loop has met something unexpected
-        self._last_loop: tuple[Recording | None, StepLoop | None] | None = (
-            None  # of one step; the first is a part of it
-        )
+        # of one step, with the recording for shortened steps that it calls
+        self._last_loop: tuple[Recording | None, StepLoop | None] | None = None
 
     @cached_property
     def chunk_loop(self) -> ChunkLoop:
