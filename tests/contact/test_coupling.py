@@ -131,6 +131,26 @@ def test_summary_of_pairs(kind, by, monkeypatch):
             assert float((mine - expected).abs().max() / expected.abs().max()) < 1e-12
 
 
+@pytest.mark.parametrize("friction", [False, True])
+@pytest.mark.parametrize("kind", ["rods", "lines", "shell"])
+def test_products_with_derivatives(kind, friction):
+    """Multiply the derivatives of pairs' forces by q and velocity from the left, as autograd does."""
+    model, q, velocity, pairs = pressed(kind, friction)
+    by_force = torch.randn(q.shape, generator=torch.Generator().manual_seed(0), dtype=q.dtype)
+    leaves = q.clone().requires_grad_(), velocity.clone().requires_grad_()
+    force = model.self_contacts.force(pairs.listed, *leaves)
+    expected = torch.autograd.grad(force, leaves, by_force, allow_unused=True)
+    for gains, product in zip(((1.0, 0.0), (0.0, 1.0)), expected, strict=True):
+        total = torch.zeros_like(q)
+        for table in model.self_contacts.force_tables(pairs.listed):
+            sums = model.self_contacts[table.contact].sums(table, q, velocity)
+            sums.add_product(q, velocity, by_force, total, gains)
+        product = torch.zeros_like(q) if product is None else product
+        assert bool(product.any()) == (friction or gains[0] == 1.0)
+        # sums of terms in another order
+        assert float((total - product).abs().max()) <= 1e-11 * float(product.abs().max())
+
+
 @pytest.mark.parametrize("by", ["code", "torch"])
 def test_other_pairs_in_the_next_iteration(by, monkeypatch):
     """Place the blocks anew when other pairs touch than in the iteration before."""

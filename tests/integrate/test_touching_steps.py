@@ -162,21 +162,28 @@ def test_changed_constants_are_seen(recordings, monkeypatch):
         assert_same(steps, harder(other, course(other, start, integrator)))
 
 
-def test_gradients_by_steps_that_touch(monkeypatch):
-    """Find the gradients that steps without a recording have."""
-    gradients = []
+@pytest.mark.parametrize("trained", ["gravity", "stiffness"])
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+def test_gradients_by_steps_that_touch(friction, trained, monkeypatch):
+    """Find the gradients that steps without a recording have, by a recording unless contact of parts is trained."""
+    gradients, integrator = [], ImplicitEuler(2e-3, **TIGHT)
     for wait in (recording.STEPS_BEFORE_RECORDING, 10**9):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", wait)
-        model, start = dropped()
-        integrator = ImplicitEuler(2e-3, **TIGHT)
+        model, start = dropped(friction, robots=2)
         course(model, start, integrator)
+        weight = model.forces[0].acceleration if trained == "gravity" else model.self_contacts[0].law.response.stiffness
+        weight.requires_grad_()
         velocity = start.velocity.clone().requires_grad_()
-        run = unroll(model, start.replace(velocity=velocity), integrator, 30)
+        run = unroll(model, start.replace(velocity=velocity), integrator, 40)
         run.positions[-1].square().sum().backward()
-        gradients.append(velocity.grad)
-    scale = float(gradients[1].abs().max())
-    # adjoint equations are solved to 1e-9 or better; 30 steps of contact add a decimal or two
-    assert float((gradients[0] - gradients[1]).abs().max()) < 1e-7 * scale
+        gradients.append((velocity.grad, weight.grad))
+        kinds = [kind for kind in model.recordings if kind.backward_with_pairs]
+        recorded = [passes for kind in kinds for passes in kind.backward_with_pairs.values() if passes.recording]
+        assert bool(recorded) == (trained == "gravity" and wait < 10**9)
+    for found, expected in zip(*gradients, strict=True):
+        # both solve the same adjoint equations, with patterns of their own
+        assert float(expected.abs().max()) > 0
+        assert float((found - expected).abs().max()) < 1e-9 * float(expected.abs().max())
 
 
 def test_obstacles_with_loads_are_not_left_out(recordings, monkeypatch):

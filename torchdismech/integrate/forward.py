@@ -139,7 +139,7 @@ class _ChunkSolver:
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
         taken_whole = recording is not None and candidates is None and recording.took_whole_step
-        taken_whole = taken_whole or isinstance(candidates, PointLoads)
+        taken_whole = taken_whole or isinstance(candidates, PointLoads | PairsOfStep)
         self._keep(after, info, SolvedChunk(chunk, kind if taken_whole else None, candidates))
 
     def _solve_course(

@@ -204,6 +204,31 @@ void add_blocks(const Matrix<T>& matrix, int64_t pair, const T* found, int64_t a
   }
 }
 
+// Add the product of numbers by the nodes (robots, size) with the blocks of a pair of N nodes, as in `add_blocks`, to
+// total (robots, size): to coordinate b of node j what the coordinates a of all nodes i give, times entry (i a, j b).
+template <typename T, int64_t N>
+void add_product(const Pairs<T>& pairs, int64_t size, int64_t pair, const T* found, int64_t apart, const T* by_nodes,
+                 T* total) {
+  const T *m = found + 3 * N * apart, *l = m + 9 * apart, *r = l + 6 * N * apart, *w = r + 6 * N * apart;
+  T mean[3] = {}, by_left[2] = {};
+  int64_t at[N];
+  for (int64_t i = 0; i < N; ++i) {
+    at[i] = pairs.robot[pair] * size + 3 * pairs.node[N * pair + i];
+    for (int64_t a = 0; a < 3; ++a) {
+      mean[a] += w[i * apart] * by_nodes[at[i] + a];
+      for (int64_t k = 0; k < 2; ++k) by_left[k] += l[(3 * (N * k + i) + a) * apart] * by_nodes[at[i] + a];
+    }
+  }
+  for (int64_t j = 0; j < N; ++j)
+    for (int64_t b = 0; b < 3; ++b) {
+      T product = 0;
+      for (int64_t a = 0; a < 3; ++a) product += m[(3 * a + b) * apart] * mean[a];
+      product *= w[j * apart];
+      for (int64_t k = 0; k < 2; ++k) product += by_left[k] * r[(3 * (N * k + j) + b) * apart];
+      total[at[j] + b] += product;
+    }
+}
+
 // Add the forces of the pairs of some robots that touch, with indices near[0], ..., to total (robots, size), and write
 // the matrices of these robots with the pairs' blocks.
 template <typename T, int64_t N>
@@ -295,6 +320,15 @@ inline bool find_blocks(int64_t nodes, int64_t count, const int64_t* node, int64
     const int64_t count = near.size();                                                                                \
     at.each(*loop, near.data(), {0, count},                                                                           \
             [&](int64_t, int64_t p, const T* found, int64_t apart) { at.add_force(p, found, apart, total); });        \
+  }                                                                                                                   \
+  void pair_product_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, const T* by_nodes, T* total,       \
+                             GROUPS) {                                                                                \
+    const Placed<T> at = GIVEN;                                                                                       \
+    const std::vector<int64_t> near = at.touching(*slack, ROBOTS);                                                    \
+    const int64_t count = near.size();                                                                                \
+    at.each(*loop, near.data(), {0, count}, [&](int64_t, int64_t p, const T* found, int64_t apart) {                  \
+      (pairs->nodes == 4 ? add_product<T, 4> : add_product<T, 8>)(*pairs, size, p, found, apart, by_nodes, total);    \
+    });                                                                                                               \
   }                                                                                                                   \
   void pair_blocks_##suffix(PLACED(T), const Loop<T>* slack, const Loop<T>* loop, T* total, const Blocks* blocks,     \
                             int64_t batch, const T* before, T* values, GROUPS) {                                      \

@@ -60,6 +60,7 @@ def _declare_pairs(code: ctypes.CDLL) -> None:
             "known": [ARRAY, ARRAY],
             "least": [ARRAY, ARRAY],
             "forces": [ARRAY] * 3,
+            "product": [ARRAY] * 4,
             "blocks": [ARRAY] * 4 + [NUMBER, ARRAY, ARRAY],
         }
         for name, more in further.items():

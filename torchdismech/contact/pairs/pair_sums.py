@@ -21,7 +21,7 @@ from torchdismech.contact.pairs.pairs import PairTable, Summary
 from torchdismech.fused import Fused, compiled_code_accepts
 from torchdismech.native import function_of
 
-__all__ = ["PairSums"]
+__all__ = ["DifferentiableForce", "PairSums"]
 
 
 def _further_inputs(table: PairTable, constants: LawConstants) -> tuple[list[Tensor], Tensor]:
@@ -172,6 +172,16 @@ class PairSums:
         bound = (self._slack, blocks.address, total, at.address, values.shape[1], values_before, values)
         self._calls.call("pair_blocks", q, velocity, friction, *bound)
 
+    def add_product(
+        self, q: Tensor, velocity: Tensor, by_force: Tensor, total: Tensor, gains: tuple[float, float]
+    ) -> None:
+        """Add the product of `by_force` (B, n) with gains[0] dF/dx + gains[1] dF/dvelocity to `total` (B, n)."""
+        for present, gain in zip(self._gains, gains, strict=True):
+            present.fill_(-gain)
+        blocks = self._blocks(None)
+        assert blocks is not None
+        self._calls.call("pair_product", q, velocity, None, self._slack, blocks.address, by_force.contiguous(), total)
+
     def summary(self, q: Tensor, velocity: Tensor) -> Summary:
         """Return numbers, loads and forces of the pairs that touch at q and velocity (B, n)."""
         loop = self._loop(self._loops.summary_of_nodes, self._force_inputs)
@@ -231,3 +241,29 @@ class PairSums:
         bound = self._calls.loop(loop, inputs)
         assert bound is not None
         return bound.address
+
+
+class DifferentiableForce(torch.autograd.Function):
+    """The sum (B, n) of the forces of pairs as a function of q and velocity (B, n); it can be differentiated once.
+
+    Gradients by the constants of the law are left out.
+    """
+
+    @staticmethod
+    def forward(ctx, q: Tensor, velocity: Tensor, sums: PairSums) -> Tensor:  # noqa: D102
+        ctx.sums = sums
+        ctx.save_for_backward(q, velocity)
+        total = torch.zeros_like(q)
+        sums.add_force(q, velocity, total)
+        return total
+
+    @staticmethod
+    def backward(ctx, by_force: Tensor):  # noqa: D102
+        q, velocity = ctx.saved_tensors
+        gradients = []
+        for needed, gains in zip(ctx.needs_input_grad, ((1.0, 0.0), (0.0, 1.0)), strict=False):
+            total = torch.zeros_like(q) if needed else None
+            if total is not None:
+                ctx.sums.add_product(q, velocity, by_force, total, gains)
+            gradients.append(total)
+        return *gradients, None

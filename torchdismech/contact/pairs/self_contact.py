@@ -18,7 +18,7 @@ from torchdismech.contact.pairs.centre_lines import CentreLines
 from torchdismech.contact.pairs.neighbours import Neighbours, adjacent, paths_between
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_loops import KNOWN, Kernel, PairLoops
-from torchdismech.contact.pairs.pair_sums import PairSums
+from torchdismech.contact.pairs.pair_sums import DifferentiableForce, PairSums
 from torchdismech.contact.pairs.pairs import Listed, Pairs, PairTable, Summary, Touching, touching
 from torchdismech.contact.pairs.primitives import (
     BoxPairs,
@@ -258,6 +258,10 @@ class SelfContact(Ruled, OnBody):
         """
         return PairSums.of(self._loops[table.kernel], table, q, velocity, self.force_law.constants)
 
+    def lasting_sums(self, table: PairTable) -> PairSums:
+        """Return the sums over the pairs of a table that lasts, also for q and velocity that require gradients."""
+        return table.sums[self._loops[table.kernel]]
+
     def bound_sums(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
         """Return the sums over a table's pairs, as `sums` does, for the present constants of the law.
 
@@ -408,7 +412,9 @@ class SelfContacts(nn.ModuleList):
         total = torch.zeros_like(q)
         for table in self.force_tables(pairs):
             contact = self[table.contact]
-            if (sums := contact.sums(table, q, velocity)) is not None:
+            if table.lasts and torch.is_grad_enabled():
+                total = total + DifferentiableForce.apply(q, velocity, contact.lasting_sums(table))
+            elif (sums := contact.sums(table, q, velocity)) is not None:
                 sums.add_force(q, velocity, total)
             else:
                 touching_pairs = contact.touching(table, q, velocity)

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated
-from torchdismech.integrate.candidates import PointsOfRecording
+from torchdismech.integrate.candidates import PairsOfStep, PointsOfRecording
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradients_at_root, with_zeros
 from torchdismech.integrate.gradients.point_conditions import PointConditions
 from torchdismech.integrate.gradients.recipe import StepRecipe
+from torchdismech.integrate.recorded.lasting_pairs import LastingPairs
 from torchdismech.integrate.recorded.step_kind import StepKind
 from torchdismech.native.buffers import StaticBuffers
 from torchdismech.native.graphs import Recording, memory_pool, recorded
@@ -60,6 +61,7 @@ class RecordedAdjoint:
         for.
     pool : memory for intermediate results; None: that of the recorded step.
     load : (B, C, 3) of the points of obstacles that are constraints, see `PointLoads`; None where none bears any.
+    pairs : the pairs of parts that may touch; None where none touch. They are given those of each step.
     """
 
     def __init__(
@@ -71,8 +73,9 @@ class RecordedAdjoint:
         gradients: Sequence[Tensor | None],
         pool: Any = None,
         load: Tensor | None = None,
+        pairs: LastingPairs | None = None,
     ) -> None:
-        self._kind, self._layout = kind, kind.layout
+        self._kind, self._layout, self._pairs = kind, kind.layout, pairs
         self._pool = kind.static.pool if pool is None else pool
         self._requires = [tensor.requires_grad for tensor in inputs]
         self._left_out = [gradient is None for gradient in gradients]
@@ -94,12 +97,12 @@ class RecordedAdjoint:
             axes_of_values=[],
         )
         self._singular: Tensor | None = None
-        self._points: PointsOfRecording | None = None
+        self._contacts: PointsOfRecording | PairsOfStep | None = None if pairs is None else PairsOfStep(pairs.pairs)
         self._give(recipe.dt, buffers)
         if self._load is not None:
             with kind.values(self._static).in_place():
                 problem = self._recipe.problem([*self._static[self._layout.state], *self._static[self._layout.control]])
-                self._points = PointsOfRecording(problem, self._static[self._load])
+                self._contacts = PointsOfRecording(problem, self._static[self._load])
         with recipe.model.turn:
             self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, self._pool)
         # derivatives do not read an input in which residual and state are linear
@@ -146,13 +149,13 @@ class RecordedAdjoint:
             reached_gradients = [None if unreached else gradient for gradient, unreached in gradients_and_unreached]
             load = None if self._load is None else self._static[self._load]
             self._without_zeros = RecordedAdjoint(
-                self._kind, self._recipe, leaves, q, reached_gradients, self._pool, load
+                self._kind, self._recipe, leaves, q, reached_gradients, self._pool, load, self._pairs
             )
         return self._without_zeros
 
     def another(self) -> RecordedAdjoint:
-        """Return a recording of the same backward pass on memory of its own, for another thread; not under loads."""
-        assert self._load is None
+        """Return a recording of the same backward pass on memory of its own, for another thread; not with contacts."""
+        assert self._contacts is None
         leaves = [t.detach().requires_grad_(require) for t, require in zip(self._static, self._requires, strict=False)]
         given = zip(self._static[self._first_gradient :], self._left_out, strict=True)
         gradients = [None if left_out else gradient for gradient, left_out in given]
@@ -266,7 +269,7 @@ class RecordedAdjoint:
         gradients = [
             None if left_out else gradient for left_out, gradient in zip(self._left_out, gradient_buffers, strict=False)
         ]
-        recipe = dataclasses.replace(recipe, candidates=self._points)
+        recipe = dataclasses.replace(recipe, candidates=self._contacts)
         if layout.load is not None:
             mechanics = self._kind.static.mechanics.of_robots_in(None)
             recipe = dataclasses.replace(recipe, mechanics=mechanics, load=inputs[layout.load])

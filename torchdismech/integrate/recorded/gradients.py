@@ -22,15 +22,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchdismech.contact.law import constants_of
 from torchdismech.fused import traced
-from torchdismech.integrate.candidates import PointLoads
+from torchdismech.integrate.candidates import PairsOfStep, PointLoads
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
 from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
 from torchdismech.integrate.recorded.for_threads import side_by_side
+from torchdismech.integrate.recorded.lasting_pairs import LastingPairs
 from torchdismech.integrate.recorded.static_problem import warn_of_memory
 from torchdismech.integrate.recorded.step_kind import BackwardPasses, StepKind
+from torchdismech.model import Model
 from torchdismech.model.registration import refuse_unregistered
 from torchdismech.native.graphs import Unrecordable
 
@@ -130,7 +133,9 @@ def recorded_gradients(
         with torch.enable_grad():
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
     of_points = recipe.candidates.load if isinstance(recipe.candidates, PointLoads) else None
-    recording = _recording_for(kind, recipe, inputs, q, gradients, of_points)
+    if isinstance(recipe.candidates, PairsOfStep) and _trains_pairs(recipe.model):
+        return None
+    recording = _recording_for(kind, recipe, inputs, q, gradients)
     if recording is None:
         return None
     recording = recording.without_zeros(inputs, q, gradients)
@@ -169,29 +174,36 @@ def _fits_now(recipe: StepRecipe, kind: StepKind, leaves: Sequence[Tensor]) -> b
     return kind.fits(problem_now) and not any(map(kind.captures, recipe.places.tensors))
 
 
-def _recording_for(
-    kind: StepKind,
-    recipe: StepRecipe,
-    inputs: Sequence[Tensor],
-    q: Tensor,
-    gradients: Sequence[Tensor | None],
-    load: Tensor | None,
-) -> RecordedAdjoint | None:
-    """Return the recording for inputs that require the same gradients, made now if it is due; None before.
+def _trains_pairs(model: Model) -> bool:
+    """Return whether some constant of contact between parts requires a gradient, which recordings do not find."""
+    constants = (constant for contact in model.self_contacts for constant in constants_of(contact.law))
+    return any(constant.requires_grad for constant in constants)
 
-    Parameters
-    ----------
-    load : (B, C, 3) of the points of obstacles that are constraints; None where none bears any.
-    """
-    requires_gradients = tuple(tensor.requires_grad for tensor in inputs)
-    of_kind = kind.backward if load is None else kind.backward_under_loads
+
+def _recording_for(
+    kind: StepKind, recipe: StepRecipe, inputs: Sequence[Tensor], q: Tensor, gradients: Sequence[Tensor | None]
+) -> RecordedAdjoint | None:
+    """Return the recording for inputs that require the same gradients, made now if it is due; None before."""
+    requires_gradients, contacts = tuple(tensor.requires_grad for tensor in inputs), recipe.candidates
+    of_kind = kind.backward
+    if isinstance(contacts, PointLoads):
+        of_kind = kind.backward_under_loads
+    elif isinstance(contacts, PairsOfStep):
+        of_kind = kind.backward_with_pairs
     passes = of_kind.get(requires_gradients)
     if passes is None:
         passes = of_kind[requires_gradients] = BackwardPasses()
+    if isinstance(contacts, PairsOfStep) and passes.pairs is not None and not passes.pairs.take(contacts.pairs):
+        passes.pairs, passes.recording, passes.count = None, None, 0  # the matrix has another pattern
     passes.count += 1
     if passes.count == (PASSES_BEFORE_RECORDING if q.is_cpu or recipe.model.has_user_hooks else 1):
+        load = contacts.load if isinstance(contacts, PointLoads) else None
         try:
-            passes.recording = RecordedAdjoint(kind, recipe, inputs, q, with_zeros(gradients, inputs), load=load)
+            if isinstance(contacts, PairsOfStep):
+                passes.pairs = LastingPairs(recipe.model.self_contacts, contacts.pairs)
+            passes.recording = RecordedAdjoint(
+                kind, recipe, inputs, q, with_zeros(gradients, inputs), load=load, pairs=passes.pairs
+            )
         except Unrecordable:
             if q.is_cuda:
                 raise  # checked before, so a user's force has promised `records` wrongly

@@ -27,6 +27,7 @@ from torchdismech.values import Place, Values
 if TYPE_CHECKING:
     from torchdismech.integrate.recorded.adjoint import RecordedAdjoint
     from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
+    from torchdismech.integrate.recorded.lasting_pairs import LastingPairs
     from torchdismech.integrate.recorded.static_problem import StaticProblem
     from torchdismech.integrate.recorded.step import RecordedStep
 
@@ -74,12 +75,14 @@ class BackwardPasses:
     recording : the recording that takes them; None before it is made.
     more_recordings : the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have gone back through, for a part of a batch each.
+    pairs : of parts that may touch, which `recording` is given for each step; None where none touch.
     """
 
     count: int = 0
     recording: RecordedAdjoint | None = None
     more_recordings: list[RecordedAdjoint] = field(default_factory=list)
     replayed_steps: int = 0
+    pairs: LastingPairs | None = None
 
 
 class StepKind:
@@ -106,8 +109,9 @@ class StepKind:
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
-    backward, backward_under_loads : the backward passes through the steps, by which of the inputs require gradients:
-        those without loads of obstacles that are constraints, and those with such loads.
+    backward, backward_under_loads, backward_with_pairs : the backward passes through the steps, by which of the inputs
+        require gradients: those without contact that is searched for, those with loads of obstacles that are
+        constraints, and those in which parts may touch.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
     """
@@ -135,6 +139,7 @@ class StepKind:
         self.replayed_steps = self.left_steps = 0
         self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
         self.backward_under_loads: dict[tuple[bool, ...], BackwardPasses] = {}
+        self.backward_with_pairs: dict[tuple[bool, ...], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 
     @property
