@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from torchdismech.contact.pairs.coupling import StepPairs
@@ -37,6 +38,8 @@ class LastingPairs:
 
     def __init__(self, contacts: SelfContacts, found: StepPairs):
         self._contacts = contacts
+        self._taken: StepPairs | None = found  # the pairs that sums are over; None where these are not all of one list
+        self._constants = self._copied_constants()  # with which they are
         self.pairs = found.lasting()
         self._sums = [self._sums_over(table, None) for table in self.pairs.listed.tables]
         self._fill_block_places()
@@ -47,12 +50,23 @@ class LastingPairs:
         Return False where recordings cannot sum over them, and are of no use any more: where the matrix has another
         pattern, or constants are given for each robot that were not, or the other way round.
         """
+        constants = self._copied_constants()
+        if found is self._taken and all(map(torch.equal, constants, self._constants)):
+            return True
+        self._taken = None
         if not self.pairs.become(found.listed.lasting()):
             return False
         tables = self.pairs.listed.tables
         sums = [self._sums_over(table, kept) for table, kept in zip(tables, self._sums, strict=True)]
+        if any(new is not kept for new, kept in zip(sums, self._sums, strict=True)):
+            return False
         self._fill_block_places()
-        return all(new is kept for new, kept in zip(sums, self._sums, strict=True))
+        self._taken, self._constants = found, constants
+        return True
+
+    def _copied_constants(self) -> list[Tensor]:
+        laws = (contact.force_law for contact in self._contacts)
+        return [number.detach().clone() for law in laws for number in law.constants.tensors()]
 
     def _sums_over(self, table: PairTable, kept: PairSums | None) -> PairSums:
         """Return the sums over the pairs of a table: `kept` ones if these can take them."""
