@@ -151,8 +151,12 @@ class _ChunkSolver:
         if taken is None or taken.unsolved is not None:
             self._keep(problem.state, SeveralSteps.none(problem.state.q), SolvedChunk(chunk, None, None))
             return
-        after, info = recording.following_whole_steps([problem.control, *problem.following], keeper)
-        self._keep(after, info, SolvedChunk(chunk, kind if recording.bears_no_load else None, None))
+        after, info = recording.following_whole_steps(
+            [problem.control, *problem.following], keeper, other_pairs=not self._store.differentiated
+        )
+        # of loads of points there are those of the first step alone: such steps are not differentiated
+        loaded = isinstance(taken.contacts, PointLoads)
+        self._keep(after, info, SolvedChunk(chunk, None if loaded else kind, None if loaded else taken.contacts))
 
     def solve(self, chunk: Chunk) -> None:
         """Solve the step of a chunk, and those that follow it, by a recording."""
@@ -241,7 +245,7 @@ def takes_courses(kind: StepKind | None, differentiates: bool) -> bool:
     recording = None if kind is None or not kind.all_forces else kind.recording
     if not isinstance(recording, RecordedEvaluations) or not recording.takes_whole_steps:
         return False
-    return recording.bears_no_load or not differentiates
+    return recording.finds_no_loads or not differentiates
 
 
 def _of_controls(controls: Sequence[Control], chunk: Chunk) -> Sequence[Control]:

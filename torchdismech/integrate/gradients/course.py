@@ -102,7 +102,7 @@ def course_of(problem: StepProblem, size: int) -> Course | None:
     with parametrized.in_place():
         recipe, tensors, detached_problem = split_for_autograd(problem, parametrized, chunks)
         detached_problem = detached_problem.replace(following=problem.following)
-        states = CourseStates(detached_problem.state, len(controls))
+        states = CourseStates(detached_problem.state, len(controls), differentiated=recipe is not None)
         with torch.no_grad(), apart_from_checkpoints():
             _, _, solved_chunks = solved_in_chunks(detached_problem, chunks, states)
     count = states.common_steps
@@ -187,6 +187,8 @@ class _CourseGradients:
 
     def _recordings(self, parts: int) -> list[RecordedAdjoint]:
         """Return recordings that differentiate steps of this many chunks side by side; none where there are none."""
+        if parts == 1:
+            return []
         recorded = RecordedPasses.of(self._recipe, self._fitting, self._of_first_step())
         return [] if recorded is None else recorded.side_by_side(parts)
 

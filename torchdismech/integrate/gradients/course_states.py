@@ -21,6 +21,7 @@ class CourseStates:
     ----------
     state : before the first step.
     steps : T.
+    differentiated : whether autograd goes back through them; then all are with the same pairs of parts that may touch.
 
     Attributes
     ----------
@@ -28,7 +29,8 @@ class CourseStates:
     infos : the reports in one, (T, B, ...); None before the first step was taken.
     """
 
-    def __init__(self, state: State, steps: int):
+    def __init__(self, state: State, steps: int, differentiated: bool):
+        self.differentiated = differentiated
         self.names = tensor_fields(state)
         self.counts: dict[int, int] = {}  # how many steps each chunk has taken, by its number
         self.fields = [field.new_empty(steps + 1, *field.shape) for field in state.fields()]

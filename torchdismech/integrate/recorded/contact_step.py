@@ -176,7 +176,7 @@ class RecordedContactStep:
             self._watch is None or self._watch.stands(self.static.problem, end.after, end.near)
         )
 
-    def taken_again(self) -> bool:
+    def taken_again(self, other_pairs: bool) -> bool:  # noqa: ARG002
         """Return False: this is no step with pairs."""
         return False
 

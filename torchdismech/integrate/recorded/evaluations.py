@@ -156,7 +156,7 @@ class RecordedEvaluations:
         if not self._watch.known:
             return None
         found, touch, taken = self._watch.found, self.parts_touch, self._known_whole_step(problem)
-        # where pairs were looked for anew; but the caller counts on what `bears_no_load` says before the step
+        # where pairs were looked for anew; but the caller asks before the step whether parts touch
         if taken is None and self._watch.known and self._watch.found is not found and self.parts_touch == touch:
             taken = self._known_whole_step(problem)
         self.took_whole_step = self.took_whole_step and taken is not None
@@ -188,12 +188,12 @@ class RecordedEvaluations:
         return self._recording_of_whole_steps is not None and (self._watch is None or self._watch.known)
 
     @property
-    def bears_no_load(self) -> bool:
-        """Whether nothing that is searched for bears a load in the steps that `whole_step` takes."""
-        return not (self._touches or self.parts_touch)
+    def finds_no_loads(self) -> bool:
+        """Whether the steps that `whole_step` takes have no loads of constraints, which backward passes would need."""
+        return not self._touches
 
     def following_whole_steps(
-        self, controls: Sequence[Control], keeper: ChunkStates | None = None
+        self, controls: Sequence[Control], keeper: ChunkStates | None = None, other_pairs: bool = True
     ) -> tuple[State, SeveralSteps]:
         """Take steps after one that `whole_step` has solved for all robots; return where they led, and how.
 
@@ -203,13 +203,14 @@ class RecordedEvaluations:
         ----------
         controls : of the solved step, and of those after it.
         keeper : keeps the states after each of the steps.
+        other_pairs : whether other pairs may touch in later steps than in the first.
         """
         self.took_whole_step = False  # several are not differentiated as one
         recording = self._recording_of_whole_steps
         assert recording is not None
         if self._series is None or self._series.step is not recording:
             self._series = UnaidedSeries(recording)
-        after, info = self._series.take_remaining(controls, keeper)
+        after, info = self._series.take_remaining(controls, keeper, other_pairs)
         if self.parts_touch and self._touching_steps is not None:
             self._touching_steps.steps += info.count - 1
         return after, info

@@ -77,9 +77,15 @@ class RecordedPasses:
             *range(recipe.n_state, recipe.n_own),
             *map(number_of.get, kind.movable_places),
         ]
-        passes = kind.backward.get(tuple(k is not None and needed[k][1] for k in order))
+        of_kind = kind.backward_with_pairs if isinstance(recipe.candidates, PairsOfStep) else kind.backward
+        passes = of_kind.get(tuple(k is not None and needed[k][1] for k in order))
         if passes is None or passes.recording is None:
             return None
+        if isinstance(recipe.candidates, PairsOfStep):
+            assert passes.pairs is not None
+            with recipe.places.with_tensors([tensor for tensor, _ in needed[recipe.n_own :]]).in_place():
+                if not passes.pairs.take(recipe.candidates.pairs):
+                    return None
         place_in_inputs = {k: place for place, k in enumerate(order)}
         return cls(kind, passes, [place_in_inputs.get(k) for k, (_, need) in enumerate(needed) if need])
 
@@ -157,7 +163,8 @@ def fitting_kind(recipe: StepRecipe, tensors: Sequence[Tensor]) -> StepKind | No
     # users' loads run outside of recordings and may change the model
     if kind is None or not kind.all_forces or any(solved.recorded_as is not kind for solved in others):
         return None
-    if any(solved.candidates is not None for solved in recipe.chunks):
+    contacts = [solved.candidates for solved in recipe.chunks if solved.candidates is not None]
+    if contacts and (others or not isinstance(contacts[0], PairsOfStep)):
         return None  # the loads of each step are those of one chunk
     chunk_recipe = recipe.of_chunk(first, None)
     leaves = [first.chunk.of(tensor, axis).detach() for tensor, axis in zip(tensors, recipe.axes(), strict=True)]

@@ -114,9 +114,11 @@ class TouchWatch:
             self._watch.renew(problem, after)
         return False
 
-    def takes_known_pairs(self) -> bool:
-        """Return whether recordings sum over the pairs that are known to touch; they take those that were found."""
+    def takes_known_pairs(self, others: bool) -> bool:
+        """Return whether recordings sum over the pairs that are known to touch; `others`, if found, they take first."""
         found = self._watch.found
         if found is not self._taken and found is not None:
+            if not others:
+                return False
             self._taken, self._serves = found, self.pairs.take(found)
         return self._serves and self._watch.known and self._watch.touching

@@ -183,7 +183,7 @@ class UnaidedSeries(_Series):
     """Steps that recordings take by themselves, one after the other."""
 
     def take_remaining(
-        self, controls: Sequence[Control], keeper: ChunkStates | None = None
+        self, controls: Sequence[Control], keeper: ChunkStates | None = None, other_pairs: bool = True
     ) -> tuple[State, SeveralSteps]:
         """Take the remaining steps of a list of controls, the first of which was taken already.
 
@@ -193,6 +193,7 @@ class UnaidedSeries(_Series):
         Parameters
         ----------
         keeper : keeps the states after each of the steps.
+        other_pairs : whether other pairs may touch in later steps than in the first.
         """
         assert self.step.result is not None
         self._empty_totals(self.step.result[1])
@@ -210,7 +211,7 @@ class UnaidedSeries(_Series):
                 ended = reason is StopReason.CHECK and self.step.stands()
             else:
                 ended = self._taken_alone(controls, number)
-            if not (ended or self.step.taken_again()):
+            if not (ended or self.step.taken_again(other_pairs)):
                 break
             if keeper is not None:
                 keeper.keep(number, *self.step.result)

@@ -208,9 +208,12 @@ class RecordedStep:
             return False
         return self._watch is None or self._watch.stands(self.static.problem, end.after, end.near)
 
-    def taken_again(self) -> bool:
-        """Take a step with pairs once more, by all its searches, with the pairs found last; see `stands`."""
-        if not (isinstance(self._watch, TouchWatch) and self._watch.takes_known_pairs()):
+    def taken_again(self, other_pairs: bool) -> bool:
+        """Take a step with pairs once more, by all its searches, with the pairs found last; see `stands`.
+
+        Return False, too, where these are others, unless `other_pairs` are allowed.
+        """
+        if not (isinstance(self._watch, TouchWatch) and self._watch.takes_known_pairs(other_pairs)):
             return False
         return self.finish_with_pairs() is not None and self.stands()
 
