@@ -30,8 +30,8 @@ def counts(monkeypatch):
     """How many steps each series was to take, and how many it took."""
     found, original = [], UnaidedSeries.take_remaining
 
-    def counting(self, controls, keeper=None):
-        after, info = original(self, controls, keeper)
+    def counting(self, controls, *given):
+        after, info = original(self, controls, *given)
         found.append((len(controls), info.count))
         return after, info
 
