@@ -2,7 +2,9 @@
 
 import copy
 import functools
+import gc
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -293,6 +295,21 @@ def test_a_recorded_step_of_a_part_is_one_call(monkeypatch):
         assert all(map(torch.equal, info.tensors(), expected_info.tensors()))
         state = after
         taken.clear()
+
+
+def test_the_loop_over_parts_keeps_no_step_alive(monkeypatch):
+    """Neither the inputs of a step nor the graph of its gradients outlive it in the compiled loop."""
+    model, integrator, taken, kept = robot(), ImplicitEuler(1e-2, chunk=3), [], []
+    take, state = ChunkLoop.take, model.initial_state(BATCH)
+    monkeypatch.setattr(ChunkLoop, "take", lambda loop, number: taken.append(number) or take(loop, number))
+    for _ in range(8):
+        factor = torch.ones((), dtype=torch.float64, requires_grad=True)
+        kept.append(weakref.ref(factor))
+        state, _ = integrator.step(model, state.replace(q=factor * state.q))
+        state = state.with_fields(map(torch.clone, map(torch.detach, state.fields())))
+    del factor
+    gc.collect()
+    assert taken and all(graph() is None for graph in kept)
 
 
 def test_parts_share_compiled_kernels(monkeypatch):

@@ -45,9 +45,9 @@ class PerStep:
 
     Attributes
     ----------
-    first : the tensor of the first step.
-    addresses : (T,) of all tensors.
-    held : object that keeps their memory alive.
+    first : a tensor that lies as all of them do; a loop does not keep it alive.
+    addresses : (T,) of all tensors; a loop reads them anew in each step.
+    held : object that keeps the tensors' memory alive as long as a loop; None if who runs the loop does that.
     """
 
     first: Tensor
@@ -163,7 +163,7 @@ class StepLoop:
         before_calls, varying_before = before.calls()
         after_calls, varying_after = after.calls()
         varying = [*varying_before, *varying_after]
-        self._varying = [own for _, own in varying]
+        self._exchanged = [(own.addresses, own.held) for _, own in varying]  # kept alive
         rounds = calls.round, calls.last_round, calls.accept_or_shorten
         tables = before_calls, calls.set_up, *rounds, calls.end, after_calls, calls.hand_on
         self._places = np.array([(place, own.addresses.ctypes.data) for place, own in varying], dtype=np.int64)
@@ -183,7 +183,7 @@ class StepLoop:
     def exchange(self, varying: Sequence[PerStep]) -> None:
         """Take other tensors of each step, laid out like those in `before` and then `after`, in the same order."""
         self._places[:, 1] = [own.addresses.ctypes.data for own in varying]
-        self._varying = [*varying]
+        self._exchanged = [(own.addresses, own.held) for own in varying]
 
     def run(self, first: int, count: int) -> tuple[int, StopReason]:
         """Take the steps with indices `first`, ..., `count` - 1, in order.

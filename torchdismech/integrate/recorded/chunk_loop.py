@@ -87,7 +87,7 @@ class ChunkLoop:
         self._offsets = np.outer(strides, [chunk.start for chunk in chunks])
         self._addresses = np.empty_like(self._offsets)
         parts = [
-            PerStep(chunks[0].of(tensor, axis), addresses, self)
+            PerStep(chunks[0].of(tensor, axis), addresses, None)
             for (tensor, axis), addresses in zip(of_robots, self._addresses, strict=True)
         ]
         before, after = PerStepInstructions(), PerStepInstructions()
