@@ -16,6 +16,7 @@ from torchdismech import (
     Model,
     Status,
 )
+from torchdismech.contact import Sphere
 from torchdismech.environments import (
     Actuator,
     Constant,
@@ -500,3 +501,13 @@ def test_outcomes_are_shown_in_a_line():
     width, mean = outcome.observation.shape[1], float(outcome.reward.mean())
     of = f"3 robots that observe {width} numbers; mean reward {mean:.4g}; 0 terminated, 0 truncated"
     assert repr(outcome) == f"Outcome({of})"
+
+
+def test_constants_of_exchanged_shapes_are_drawn():
+    """Draw a constant of a shape that took the place of another, after the constants were named."""
+    model = arm(floor=True)
+    assert "ground.normal" in model.places
+    model.obstacles[0].shape = Sphere((0, 0, -0.2), 0.1)
+    env = environment(model=model, constants=lambda m, draws: {"ground.radius": draws.uniform(0.05, 0.1, 1)})
+    env.reset()
+    assert 0.05 < float(env.current.constants["ground.radius"].min()) < 0.1

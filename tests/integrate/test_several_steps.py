@@ -512,6 +512,6 @@ def test_reports_are_shown_in_a_line():
     assert repr(failed) == f"StepInfo(3 robots: 2 CONVERGED, 1 SINGULAR; {took})"
     assert repr(info.rows([])) == "StepInfo(0 robots)"
     _, several = ImplicitEuler(2e-3).steps(model, start, 3)
-    assert repr(several).startswith("SeveralSteps(3 robots: 3 CONVERGED; ")
+    assert repr(several).startswith("SeveralSteps(3 steps of 3 robots: 3 CONVERGED; ")
     run = unroll(model, start, ImplicitEuler(2e-3), 2, observe=lambda before, after, control: {"tip": after.q[:, :3]})
     assert repr(run) == "Unrolled(2 steps of 3 robots, with tip, 0 failed)"

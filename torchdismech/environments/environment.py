@@ -169,7 +169,7 @@ class Environment:
         task.check_drawn(constants)
         self._refuse_idle(sorted(constants))
         with noted_in_errors("Task.constants"):
-            model.check_control(Control(values=constants), self.batch)
+            model.check_control(Control(values=constants), self.batch, model.snapshot())
         start = _drawn("start", task.start, model, draws)
         if odd := sorted(start.keys() - {"q", "velocity"}):
             raise InputError(f"Task.start: expected q and velocity, got {odd[0]!r}")

@@ -50,12 +50,15 @@ class StepInfo:
 
     def __repr__(self) -> str:
         """Return how many robots ended with which status, and their Newton iterations, but no tensors."""
+        return f"{type(self).__name__}({self._in_words()})"
+
+    def _in_words(self) -> str:
         robots, iterations = len(self.status), self.iterations.double()
         if not robots:
-            return f"{type(self).__name__}(0 robots)"
+            return "0 robots"
         ended = ", ".join(f"{count} {Status(code).name}" for code, count in Counter(self.status.tolist()).items())
         took = f"{float(iterations.mean()):.3g} iterations on average, at most {int(iterations.max())}"
-        return f"{type(self).__name__}({robots} robot{'s' * (robots != 1)}: {ended}; {took})"
+        return f"{robots} robot{'s' * (robots != 1)}: {ended}; {took}"
 
     @classmethod
     def of(cls, root: Root, status: Tensor, scale: Tensor, contact: ContactReport | None = None) -> StepInfo:
@@ -119,6 +122,9 @@ class SeveralSteps(StepInfo):
 
     iterations_max: Tensor = field(kw_only=True)
     count: int = field(kw_only=True)
+
+    def _in_words(self) -> str:
+        return f"{self.count} step{'s' * (self.count != 1)} of {super()._in_words()}"
 
     @classmethod
     def none(cls, like: Tensor) -> SeveralSteps:
