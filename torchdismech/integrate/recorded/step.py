@@ -107,12 +107,7 @@ class RecordedStep:
         before the first.
     """
 
-    def __init__(
-        self,
-        kind: StepKind,
-        problem: StepProblem,
-        watch: PairWatch | TouchWatch | None = None,
-    ):
+    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | TouchWatch | None = None):
         self._kind, self.static, self._watch = kind, StaticProblem(kind, problem), watch
         self._pairs = watch.pairs.pairs if isinstance(watch, TouchWatch) else None
         self.static.give(kind.inputs(problem), problem.dt)
@@ -262,12 +257,12 @@ class RecordedStep:
     def loops(self) -> bool:
         """Return whether a compiled loop may take a step at once, and not Python one part after the other.
 
-        It may not before the recorded end has finished a step, on a GPU, and once a loop has met something unexpected.
+        It may not before the recorded end has finished a step, and once a loop has met something unexpected.
         """
         return self.result is not None and not self._goes_by_parts
 
     def loop(self, before: PerStepInstructions, after: PerStepInstructions) -> StepLoop | None:
-        """Return a compiled loop of steps none of which hands anything on; None where there is none, see `loops`.
+        """Return a compiled loop of steps none of which hands anything on; None where `loops` says so, and on a GPU.
 
         Parameters
         ----------
