@@ -128,7 +128,7 @@ def solve_contact(
     directions : edges of the pyramid, even, at least 4; by default 8.
     angle : (B, C) of the pyramid's first edge from tangent 1 [rad]; by default it lies along the tangential part of b.
         On the second-order cone it is the angle of the first attempt's pyramid.
-    tolerance : of the residual, relative to the largest |b| of the row.
+    tolerance : of the residual, relative to the largest |b| of the row, below 1.
     acceptable : (B,) residual, in the units of b, at which a row counts as solved and no further start is tried,
         although the first start has not met `tolerance`.
     max_iterations : from each start; by default 60, 200 (fischer_burmeister), 2000 sweeps (gauss_seidel).

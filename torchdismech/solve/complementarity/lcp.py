@@ -56,7 +56,7 @@ def solve_lcp(
     q : (B, m).
     method : "interior_point" (predictor-corrector, from up to three starts) or "fischer_burmeister" (semismooth Newton
         with Levenberg-Marquardt damping).
-    tolerance : of the residual, relative to the largest |q_i| of the row.
+    tolerance : of the residual, relative to the largest |q_i| of the row, below 1.
     max_iterations : from each start.
     acceptable : (B,) residual, in the units of q, at which a row counts as solved and no further start is tried,
         although the first start has not met `tolerance`.
@@ -64,7 +64,7 @@ def solve_lcp(
     Raises
     ------
     InputError
-        Shapes or types that do not fit; an unknown method; a tolerance or number of iterations that is not positive.
+        Shapes or types that do not fit; an unknown method; a tolerance that is not between 0 and 1; no iterations.
     """
     _check_problem(matrix, q, acceptable)
     matrix, q = matrix.detach(), q.detach()
