@@ -1,5 +1,7 @@
 """The matrix of a step with contact: every block where it belongs, and a pattern that is kept while it serves."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -108,7 +110,9 @@ def test_summary_of_pairs(kind, by, monkeypatch):
     if by == "torch":
         without_code(monkeypatch)
     model, q, velocity, pairs = pressed(kind, True)
-    tables = model.self_contacts.force_tables(pairs.listed)
+    velocity[1] *= 1e-3  # a robot that hardly slides
+    # so thick that some overlap, which else are only within the tolerance
+    tables = [replace(table, reaches=table.reaches + 0.02) for table in model.self_contacts.force_tables(pairs.listed)]
     assert tables
     for table in tables:
         contact = model.self_contacts[table.contact]

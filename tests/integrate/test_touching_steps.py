@@ -16,6 +16,8 @@ from torchdismech import (
     unroll,
 )
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
+from torchdismech.contact.pairs.coupling import StepPairs
+from torchdismech.integrate import forward
 from torchdismech.integrate.recorded import recording, touching_steps
 from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.recorded.step import RecordedStep
@@ -199,13 +201,62 @@ def test_obstacles_with_loads_are_not_left_out(recordings, monkeypatch):
     assert_same(steps, unrecorded(monkeypatch, *on_floor(), integrator))
 
 
-def test_a_fast_rod_does_not_fly_through():
+def test_a_fast_rod_does_not_fly_through(recordings, monkeypatch):
     """See that parts passed through each other in a recorded step, and stop the rod as steps in Python do."""
     model, start = dropped(0.0)
-    integrator = ImplicitEuler(2e-3)
+    integrator = ImplicitEuler(2e-3, **TIGHT)
     rest = course(model, start, integrator)[-1][0]
     velocity = rest.velocity.clone()
     velocity[:, 29 : 3 * 19 : 3] = -20.0  # 40 mm in a step, through a rod 8 mm thick
+    recordings.clear()
     after, info = integrator.step(model, rest.replace(velocity=velocity))
-    touching = after.positions[0, 9:, 2] > after.positions[0, :9, 2].min() - 0.004
-    assert bool(info.converged.all()) and bool(touching[3:6].any()) or not bool(info.converged.all())
+    assert recordings  # a recording took it first
+    expected = unrecorded(monkeypatch, dropped(0.0)[0], rest.replace(velocity=velocity), integrator, 1)
+    assert torch.equal(info.status, expected[0][1].status)
+    assert float((after.q - expected[0][0].q).abs().max()) < 1e-10
+
+
+def test_no_recording_is_made_in_inference_mode(recordings, monkeypatch):
+    """Go on outside of inference mode after pairs for which a new recording is worth its cost were found in it."""
+    monkeypatch.setattr(touching_steps, "STEPS_SERVED", -1)
+    model, start = dropped(0.0)
+    integrator = ImplicitEuler(2e-3)
+    state = course(model, start, integrator)[-1][0]
+    assert sum(recordings) > STEPS // 4
+    monkeypatch.setattr(StepPairs, "joins_many", lambda *given: True)
+    with torch.inference_mode():
+        course(model, start, integrator)
+    recordings.clear()
+    steps = course(model, state, integrator)
+    assert all(bool(info.converged.all()) for _, info in steps) and any(recordings)
+
+
+def test_matrices_that_are_too_large_are_not_measured_in_each_step(monkeypatch):
+    """Wait before recordings are thought of again for matrices that need too much memory."""
+    monkeypatch.setattr(touching_steps, "MOST_NUMBERS", 0)
+    asked, record = [], touching_steps.TouchingSteps._record
+    monkeypatch.setattr(
+        touching_steps.TouchingSteps, "_record", lambda *given, **kept: asked.append(1) or record(*given, **kept)
+    )
+    course(*dropped(0.5), ImplicitEuler(1e-2), 200)  # at rest after 100 steps, with one pattern of the matrix
+    assert 1 <= len(asked) <= 2
+
+
+def test_chunks_in_turn_are_not_looked_at_in_each_step(recordings):
+    """Leave the chunks of a batch to Python, as each leaves the boxes of the one before."""
+    model, start = dropped(0.0, robots=2)
+    integrator = ImplicitEuler(2e-3, chunk=1)
+    course(model, start, integrator)
+    assert len(recordings) < STEPS // 4
+
+
+def test_steps_before_a_touch_are_differentiated_by_recordings(monkeypatch):
+    """Differentiate steps taken at once by recordings, up to one in which parts begin to touch."""
+    solved, of_class = [], forward.SolvedChunk
+    monkeypatch.setattr(forward, "SolvedChunk", lambda *given: solved.append(of_class(*given)) or solved[-1])
+    model, start = dropped(drop=0.03)  # lands after 39 steps
+    integrator = ImplicitEuler(2e-3)
+    course(model, start, integrator, 20)
+    solved.clear()
+    unroll(model, start.replace(velocity=start.velocity.clone().requires_grad_()), integrator, 60)
+    assert solved[0].recorded_as is not None

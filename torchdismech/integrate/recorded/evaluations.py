@@ -211,7 +211,7 @@ class RecordedEvaluations:
         if self._series is None or self._series.step is not recording:
             self._series = UnaidedSeries(recording)
         after, info = self._series.take_remaining(controls, keeper, other_pairs)
-        if self.parts_touch and self._touching_steps is not None:
+        if self._touching_steps is not None and recording is self._touching_steps.recording:
             self._touching_steps.steps += info.count - 1
         return after, info
 

@@ -110,7 +110,7 @@ class TouchWatch:
         assert near is not None
         if not bool(near):
             return True
-        if not self._watch.holds(after.q):
+        if not self._watch.holds(after.q, problem.running):
             self._watch.renew(problem, after)
         return False
 

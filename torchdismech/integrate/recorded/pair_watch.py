@@ -68,8 +68,7 @@ class PairWatch:
         undefined = any(contact.law.response.feasible_only or contact.lines for contact in self._contacts)
         self._sees_touch = sees_touch and not undefined
         self._constants: list[Tensor] = []  # of the contacts, when the pairs were found; empty where none are known
-        # (B,) [s] end of the step in which they were found; None where they were not
-        self._found_at: Tensor | None = torch.full_like(problem.state.time, torch.nan)
+        self._found_at: Tensor | None = None  # (B,) [s] end of the step in which they were found; None: none are known
         self._pause = self._last_pause = 0
         self._steps_touching = FEW_STEPS
         self.found: StepPairs | None = None
@@ -81,9 +80,9 @@ class PairWatch:
         now = self._contacts.constants()
         return len(now) == len(self._constants) and all(map(torch.equal, now, self._constants))
 
-    def holds(self, q: Tensor) -> bool:
-        """Return whether the nodes of all robots are in their boxes at q (B, n)."""
-        return bool(self._boxes.hold(q).all())
+    def holds(self, q: Tensor, running: Tensor) -> bool:
+        """Return whether the nodes of all running robots (B,) are in their boxes at q (B, n)."""
+        return bool((self._boxes.hold(q) | ~running).all())
 
     def near(self, before: State, after: State, running: Tensor) -> Tensor:
         """Return whether parts of a running robot (B,) may have touched in a step, as a tensor (); for recordings."""
@@ -106,13 +105,13 @@ class PairWatch:
         """
         if near is None or not bool(near):
             return True
-        if self.holds(after.q) and not self._sees_touch:
+        if self.holds(after.q, problem.running) and not self._sees_touch:
             self._constants = []  # parts are about to touch: pairs are looked for in each step from now on
         return self.known and self.renew(problem, after) and not self.touching
 
     def still_touching(self, problem: StepProblem, after: State) -> bool:
         """Return whether some of the known pairs touched before a step, and in it, too, in which nodes kept inside."""
-        if not (self.touching and self.known and self.holds(after.q)):
+        if not (self.touching and self.known and self.holds(after.q, problem.running)):
             return False
         return bool(self.near(problem.state, after, problem.running))
 
@@ -120,15 +119,12 @@ class PairWatch:
     def renew(self, problem: StepProblem, after: State) -> bool:
         """Look for the pairs to watch about the way of a step; return whether they are known now.
 
-        After pairs that served no step there is a pause of some steps.
+        There is a pause of some steps after pairs that served no step, and where some touch that may not.
         """
-        before, self._constants = problem.state, []
+        self._give_up(problem)
         if self._pause:
             self._pause -= 1
             return False
-        served = self._found_at is not None and not torch.equal(self._found_at, before.time)
-        self._last_pause = self._pause = 0 if served else min(2 * self._last_pause + 1, LONGEST_PAUSE)
-        self._found_at = None
         near = self._look_for_pairs(problem, after)
         if near and self._sees_touch and not self.touching:
             self.touching = True  # once more, in the narrower boxes of parts that touch
@@ -137,10 +133,29 @@ class PairWatch:
         if self.touching:
             self._steps_touching = self._steps_ahead(after)
         if near is None or (near and not self.touching):
+            self._wait_longer()
             return False
         self._constants = [constant.clone() for constant in self._contacts.constants()]
         self._found_at = after.time.clone()
         return True
+
+    def _give_up(self, problem: StepProblem) -> None:
+        """Give up the pairs that are known; wait longer than last time if they have served no step before this one.
+
+        They have not in the step after they were found, nor if this step begins outside of their boxes, as where chunks
+        of a batch are stepped in turn.
+        """
+        self._constants, before = [], problem.state
+        if self._found_at is None:
+            return
+        if torch.equal(self._found_at, before.time) or not self.holds(before.q, problem.running):
+            self._wait_longer()
+        else:
+            self._last_pause = 0
+        self._found_at = None
+
+    def _wait_longer(self) -> None:
+        self._pause = self._last_pause = min(2 * self._last_pause + 1, LONGEST_PAUSE)
 
     def _look_for_pairs(self, problem: StepProblem, after: State) -> bool | None:
         """Look for the pairs that may touch in some steps like a given one; return whether some touched in that.

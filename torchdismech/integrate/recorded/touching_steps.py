@@ -65,7 +65,7 @@ class TouchingSteps:
         if self._pairs is None or found is None:
             return
         served = self.steps > STEPS_SERVED  # else another recording would cost more than it saves
-        if served and self._pairs.pairs.joins_many(found):
+        if served and not torch.is_inference_mode_enabled() and self._pairs.pairs.joins_many(found):
             self._record(problem, spare=False)
         elif not self._pairs.take(found):
             self._wait = FEWEST_STEPS if served else min(2 * self._wait, MOST_STEPS)
@@ -79,6 +79,7 @@ class TouchingSteps:
         if spare or found.joins_many(found):
             found.tighten(spare)
         if found.coupling.pattern.nnz * problem.state.batch > MOST_NUMBERS:
+            self._wait, self.steps = MOST_STEPS, 0  # not in each step anew
             return
         try:
             self._pairs = LastingPairs(problem.model.self_contacts, found)
