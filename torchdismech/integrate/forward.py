@@ -272,8 +272,8 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
 def _solved_in_python(problem: StepProblem, controls: Sequence[Control]) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
-    Steps in which no parts touch are taken by a recording, if there is one that needs no search for pairs, and robots
-    that it does not solve by Python.
+    Steps are taken by a recording, if there is one that needs no search for pairs, and robots that it does not solve by
+    Python.
 
     Parameters
     ----------
