@@ -176,7 +176,7 @@ class RecordedContactStep:
             self._watch is None or self._watch.stands(self.static.problem, end.after, end.near)
         )
 
-    def taken_again(self, other_pairs: bool) -> bool:  # noqa: ARG002
+    def taken_again(self, other_pairs: bool) -> bool:
         """Return False: this is no step with pairs."""
         return False
 
