@@ -175,7 +175,8 @@ class RecordedEvaluations:
 
     def watch_pairs(self, problem: StepProblem, after: State) -> None:
         """Look for the pairs to watch in the steps to come, after a step in Python; not where they still touch."""
-        if self._watch is not None and not self._watch.still_touching(problem, after):
+        waits = self._touching_steps is not None and self._touching_steps.waits
+        if self._watch is not None and not self._watch.still_touching(problem, after, anywhere=waits):
             self._watch.renew(problem, after)
 
     @property

@@ -47,6 +47,7 @@ class PairWatch:
 
     Attributes
     ----------
+    robots : how many there are.
     found : the pairs that were found last; None before.
     touching : whether some of them touched when they were found.
 
@@ -58,7 +59,8 @@ class PairWatch:
     def __init__(self, problem: StepProblem, sees_touch: bool):
         q, shape = problem.state.q, (problem.state.batch, problem.model.body.n_nodes, 3)
         self._boxes = NodeBoxes(q.new_full(shape, torch.inf), q.new_full(shape, -torch.inf), q.new_zeros(shape)[:, :1])
-        self._clearance = q.new_zeros(problem.state.batch)
+        self.robots = problem.state.batch
+        self._clearance = q.new_zeros(self.robots)
         pairs = problem.model.contact.may_touch_at(problem.state.q)
         assert pairs is not None
         self._contacts = problem.model.self_contacts
@@ -109,9 +111,12 @@ class PairWatch:
             self._constants = []  # parts are about to touch: pairs are looked for in each step from now on
         return self.known and self.renew(problem, after) and not self.touching
 
-    def still_touching(self, problem: StepProblem, after: State) -> bool:
-        """Return whether some of the known pairs touched before a step, and in it, too, in which nodes kept inside."""
-        if not (self.touching and self.known and self.holds(after.q, problem.running)):
+    def still_touching(self, problem: StepProblem, after: State, anywhere: bool) -> bool:
+        """Return whether some of the known pairs touched before a step, and in it, too, in which nodes kept inside.
+
+        With `anywhere` they may have left their boxes.
+        """
+        if not (self.touching and self.known and (anywhere or self.holds(after.q, problem.running))):
             return False
         return bool(self.near(problem.state, after, problem.running))
 

@@ -16,6 +16,9 @@ __all__ = ["TouchingSteps"]
 # steps with one pattern of the matrix before it gets a recording, which takes as long as about so many; twice as many,
 # up to the most, after each recording that served few steps
 FEWEST_STEPS, MOST_STEPS = 12, 200
+# Without a recording pairs are looked for to see whether the pattern stays, those of more than `FEW_ROBOTS` only after
+# every so many steps: for these a search takes a tenth of a step.
+SELDOM, FEW_ROBOTS = 4, 16
 STEPS_SERVED = 50  # by one recording, after which another one is worth its cost
 MOST_NUMBERS = 4_000_000  # of the matrices of all robots: memory of recordings with more counts
 
@@ -38,10 +41,19 @@ class TouchingSteps:
         self._kind, self._watch = kind, watch
         self._pairs: LastingPairs | None = None
         self._bound = watch.found
+        self._many = watch.robots > FEW_ROBOTS
         self._pattern: object = None
         self._wait, self._refused = FEWEST_STEPS, False
         self.steps = 0
         self.recording: RecordedStep | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether no recording needs to know the pairs of the next step.
+
+        Before there is one, the pairs of many robots are seldom looked for.
+        """
+        return self._refused or (self.recording is None and self._many and self.steps % SELDOM != 0)
 
     def recording_of(self, problem: StepProblem) -> RecordedStep | None:
         """Return the recording for a step, bound to its pairs; None if there is none yet."""
