@@ -30,6 +30,7 @@ class LastingPairs:
     Attributes
     ----------
     pairs : the pairs, for the equations that are recorded.
+    taken : the list of pairs that sums are over now; None where these could not take the last one.
 
     Raises
     ------
@@ -38,10 +39,13 @@ class LastingPairs:
 
     def __init__(self, contacts: SelfContacts, found: StepPairs):
         self._contacts = contacts
-        self._taken: StepPairs | None = found  # the pairs that sums are over; None where these are not all of one list
-        self._constants = self._copied_constants()  # with which they are
+        self.taken: StepPairs | None = found
+        self._constants = self._copied_constants()  # of the laws, with which sums are found
         self.pairs = found.lasting()
-        self._sums = [self._sums_over(table, None) for table in self.pairs.listed.tables]
+        sums = [self._sums_over(table, None) for table in self.pairs.listed.tables]
+        self._sums = [of_table for of_table in sums if of_table is not None]
+        if len(self._sums) < len(sums):
+            raise Unrecordable("forces of pairs, which have no compiled code")
         self._fill_block_places()
 
     def take(self, found: StepPairs) -> bool:
@@ -51,9 +55,9 @@ class LastingPairs:
         pattern, or constants are given for each robot that were not, or the other way round.
         """
         constants = self._copied_constants()
-        if found is self._taken and all(map(torch.equal, constants, self._constants)):
+        if found is self.taken and all(map(torch.equal, constants, self._constants)):
             return True
-        self._taken = None
+        self.taken = None
         if not self.pairs.become(found.listed.lasting()):
             return False
         tables = self.pairs.listed.tables
@@ -61,19 +65,18 @@ class LastingPairs:
         if any(new is not kept for new, kept in zip(sums, self._sums, strict=True)):
             return False
         self._fill_block_places()
-        self._taken, self._constants = found, constants
+        self.taken, self._constants = found, constants
         return True
 
     def _copied_constants(self) -> list[Tensor]:
         laws = (contact.force_law for contact in self._contacts)
         return [number.detach().clone() for law in laws for number in law.constants.tensors()]
 
-    def _sums_over(self, table: PairTable, kept: PairSums | None) -> PairSums:
-        """Return the sums over the pairs of a table: `kept` ones if these can take them."""
+    def _sums_over(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
+        """Return the sums over the pairs of a table: `kept` ones if these can take them; None without compiled code."""
         sums = self._contacts[table.contact].bound_sums(table, kept)
-        if sums is None:
-            raise Unrecordable("forces of pairs, which have no compiled code")
-        sums.allow_on_tapes()
+        if sums is not None:
+            sums.allow_on_tapes()
         return sums
 
     def _fill_block_places(self) -> None:
@@ -95,8 +98,6 @@ class TouchWatch:
 
     def __init__(self, watch: PairWatch, pairs: LastingPairs):
         self._watch, self.pairs = watch, pairs
-        # the pairs that recordings were given last, and whether they took them
-        self._taken, self._serves = watch.found, True
 
     def near(self, before: State, after: State, running: Tensor) -> Tensor:
         """Return what `PairWatch.passed` does."""
@@ -116,9 +117,8 @@ class TouchWatch:
 
     def takes_known_pairs(self, others: bool) -> bool:
         """Return whether recordings sum over the pairs that are known to touch; `others`, if found, they take first."""
-        found = self._watch.found
-        if found is not self._taken and found is not None:
-            if not others:
-                return False
-            self._taken, self._serves = found, self.pairs.take(found)
-        return self._serves and self._watch.known and self._watch.touching
+        watch = self._watch
+        found = watch.found
+        if found is None or not (watch.known and watch.touching and (others or found is self.pairs.taken)):
+            return False
+        return self.pairs.take(found)
