@@ -141,7 +141,7 @@ class StepEquations:
             state, control = rows(robots), start.control.rows(robots)
             elapsed = self.scheme.time * self.dt if self.scheme.inertial else None
             load_factor = start.load_factor[robots] if isinstance(start.load_factor, Tensor) else start.load_factor
-            rate = self.scheme.strain_rate(state, self.dt)
+            rate = self.scheme.strain_rate(state, self.dt, self.model.unknowns)
             constants = self.mechanics.term_constants(
                 state, control, elapsed, load_factor, not self.scheme.inertial, rate
             )

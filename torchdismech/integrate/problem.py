@@ -141,7 +141,7 @@ class StepProblem:
             return self.recorded.equations(pairs, constraints)
         acting = self.model.mechanics if mechanics is None else mechanics
         scheme, control = self.method.scheme, self.control
-        rate = scheme.strain_rate(self.state, self.dt)
+        rate = scheme.strain_rate(self.state, self.dt, self.model.unknowns)
         start = acting.start(self.state, control, self.elapsed, pairs, self.load_factor, not scheme.inertial, rate)
         return StepEquations(self.model, scheme, start, self.clamped_q, self.dt, acting, constraints)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchdismech.elastic.term_constants import StrainRate
 from torchdismech.robot.state import State
+from torchdismech.robot.unknowns import Unknowns
 
 __all__ = ["Scheme"]
 
@@ -93,12 +94,15 @@ class Scheme:
                 terms.append(rate if weight == 1 else weight * rate)
         return sum(terms[1:], start=terms[0])
 
-    def strain_rate(self, state: State, dt: float | Tensor) -> StrainRate | None:
+    def strain_rate(self, state: State, dt: float | Tensor, unknowns: Unknowns) -> StrainRate | None:
         """Return how rates of strains are found for dissipation; None: from the strain at the start of the step alone.
 
         The velocity u that forces see is (q - q*) / time, with q* known. Along u a strain differs from its
         linearisation by its curvature: its rate is (strain(q) - strain(q*)) / time + time / 2 strain'' u^2, to second
         order. The curvature is found from three points about q*, along the velocity at the start of the step.
+
+        Angles without inertia are in the state where forces were evaluated last: before the start of the step, if that
+        was not the end of the step before. Their velocity takes them from there to the start.
         """
         if self.order < 2 or not self.inertial:
             return None
@@ -108,6 +112,9 @@ class Scheme:
             if weight:
                 known = known + weight * rate
         there, ahead = state.q - time * known, time * state.velocity
+        if self.position < 1:
+            late = (1 - self.position) * length
+            there = unknowns.where_algebraic(there + late * state.velocity, there)
         return StrainRate(time, (2.0, -0.5, -0.5), (there, there + ahead, there - ahead))
 
     def remembered(self, state: State, q: Tensor, velocity: Tensor) -> dict[str, Tensor]:
