@@ -47,6 +47,7 @@ from torchdismech.contact import (
     Sphere,
 )
 from torchdismech.contact.obstacles.mesh import Mesh
+from torchdismech.io.report import what_will_run
 
 # ---- the tables --------------------------------------------------------------------------------------------------
 
@@ -239,6 +240,27 @@ def test_every_shape_reaches_the_model(load, tmp_path):
     middle = torch.tensor([1.0], dtype=torch.float64)
     displacement, velocity = mesh.path.displacement(middle), mesh.path.velocity(middle)
     assert displacement.tolist() == [[0, 0.5, 2]] and velocity.tolist() == [[0, 0.5, 2]]
+
+
+def test_an_obstacle_in_millimetres_is_scaled_and_its_size_is_shown(load, tmp_path):
+    """Read a mesh in millimetres as one in metres, and say how large it is; it could only be 40 m large before."""
+    trimesh.creation.box((40.0, 20.0, 30.0)).apply_translation([0, 0, -50]).export(tmp_path / "rock.stl")
+    table = '[[obstacle]]\nshape = "mesh"\nfile = "rock.stl"\nstiffness = 3.0\nspacing = 4e-3\n'
+    scene = load(rod(0.1) + time(0.01) + table + "scale = 1e-3\n")
+    setup = scene.build()
+    (rock,) = setup.model.obstacles
+    in_metres = torch.tensor([[-0.02, -0.01, -0.065], [0.02, 0.01, -0.035]], dtype=torch.float64)
+    found = torch.stack([rock.shape.vertices.amin(0), rock.shape.vertices.amax(0)])
+    torch.testing.assert_close(found, in_metres, rtol=1e-7, atol=0)  # the file has single precision
+    assert (
+        "obstacle0 (mesh of 0.04 x 0.02 x 0.03 m, penalty, points 0.004 m apart)"
+        in what_will_run(scene, setup)["contact"]
+    )
+    for scale in ("0.0", "-1e-3", "nan"):
+        with pytest.raises(InputError, match=r"obstacle\.0\.scale: expected"):
+            load(rod(0.1) + time(0.01) + table + f"scale = {scale}\n")
+        with pytest.raises(InputError, match=r"rock\.stl: scale: expected"):
+            Mesh.from_file(tmp_path / "rock.stl", scale=float(scale))
 
 
 def test_defaults_are_those_of_the_documentation(load):

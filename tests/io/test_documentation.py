@@ -64,7 +64,13 @@ NOT_DRAWN = {
     "self_contact": {"rounding"},
     "contact": {"rounding"},
 }
-NOT_DRAWN |= {"obstacle": {"spacing"}, "membrane": set(), "dissipation": set(), "spring": set(), "inertia": set()}
+NOT_DRAWN |= {
+    "obstacle": {"spacing", "scale"},
+    "membrane": set(),
+    "dissipation": set(),
+    "spring": set(),
+    "inertia": set(),
+}
 
 
 @pytest.mark.parametrize("name", NOT_DRAWN)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from torchdismech.compilation import THRESHOLD
+from torchdismech.contact.obstacles.mesh import Mesh
+from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.control import Controller
 from torchdismech.elastic.assembly import dofs_of
 from torchdismech.errors import Status, listed
@@ -212,11 +214,13 @@ def _over_time(scene: Scene) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def _obstacle_words(table: ObstacleTable) -> str:
+def _obstacle_words(table: ObstacleTable, shape: Shape) -> str:
     """Return in words an obstacle's shape and contact law, whether it moves, and the spacing of the contact points."""
+    size = [f"{side:.4g}" for side in shape.size.tolist()] if isinstance(shape, Mesh) else []  # shows millimetres as m
+    sides = f" of {' x '.join(size)} m" if size else ""
     moving = [] if table.at_rest else ["moving"]
     points = [f"points {table.spacing:g} m apart"] if isinstance(table, Bounded) and table.spacing is not None else []
-    return ", ".join([table.shape, *_law_words(table), *moving, *points])
+    return ", ".join([table.shape + sides, *_law_words(table), *moving, *points])
 
 
 def _law_words(table: LawOfObstacles) -> list[str]:
@@ -231,7 +235,9 @@ def _contact(scene: Scene, model: Model) -> str:
     if not document.contacts:
         return "none"
     floor = [f"floor ({', '.join(_law_words(document.floor))})"] if document.floor is not None else []
-    obstacles = [f"{obstacle_name(k, table)} ({_obstacle_words(table)})" for k, table in enumerate(document.obstacle)]
+    shapes = {obstacle.name: obstacle.shape for obstacle in model.obstacles}
+    named = [(obstacle_name(k, table), table) for k, table in enumerate(document.obstacle)]
+    obstacles = [f"{name} ({_obstacle_words(table, shapes[name])})" for name, table in named]
     tables = [table for table in document.contacts.values() if isinstance(table, SelfContact)]
     parts = [f"{contact.name}: {table.response}" for contact, table in zip(model.self_contacts, tables, strict=True)]
     radii = torch.cat([model.body.edge_contact_radius.flatten(), model.body.face_contact_radius.flatten()])

@@ -12,7 +12,7 @@ from torchdismech.contact.obstacles.directions import identity, outer_square, po
 from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.walls import through_walls
-from torchdismech.errors import InputError, path_of
+from torchdismech.errors import InputError, path_of, positive_number
 from torchdismech.geometry.checks import Elements, array_of
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
@@ -69,18 +69,22 @@ class Mesh(Shape):
         self.nearest = NearestTriangle(x, corners)
 
     @classmethod
-    def from_file(cls, path: str | Path) -> Mesh:
+    def from_file(cls, path: str | Path, scale: float = 1.0) -> Mesh:
         """Read the surface from a file (stl, obj, ply, off, glb, gltf); vertices at one place are merged.
 
-        Units and axes are as in the file. Lines and points beside the triangles are left out.
+        `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. Axes are as in the file. Lines
+        and points beside the triangles are left out.
 
         Raises
         ------
         InputError
-            The file cannot be read, or its surface is refused (see the class); the message names the file.
+            The file cannot be read, its surface is refused (see the class), or the scale is not above 0; the message
+            names the file.
         """
-        vertices, triangles = mesh_in_file(path_of(path, "Mesh.from_file"), only_triangles=False)
-        corners = vertices[triangles].reshape(-1, 3) + 0.0  # so that -0.0 becomes 0.0
+        path = path_of(path, "Mesh.from_file")
+        scale = positive_number(scale, f"{path}: scale")
+        vertices, triangles = mesh_in_file(path, only_triangles=False)
+        corners = scale * vertices[triangles].reshape(-1, 3) + 0.0  # so that -0.0 becomes 0.0
         vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
         return cls(vertices, triangles.reshape(-1, 3), where=str(path))
 

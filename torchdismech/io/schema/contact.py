@@ -223,6 +223,7 @@ class Mesh(Bounded):
 
     shape: Literal["mesh"]
     file: FileName = Field(description="name of a closed triangle mesh")
+    scale: float = Field(1.0, gt=0, le=1e6, description="what one unit of the file is in m: 1e-3 for millimetres")
 
 
 ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Field(discriminator="shape")]
