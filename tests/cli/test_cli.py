@@ -56,6 +56,45 @@ def test_flags_take_the_place_of_the_file(scene, tmp_path):
     assert not torch.equal(Trajectory.load(out).randomized["rod.youngs"][:2], few.randomized["rod.youngs"])
 
 
+def test_any_key_of_the_scene_may_be_set(scene, tmp_path):
+    """Set numbers, lists, text and tables by --set, in all commands that take a scene."""
+    out = tmp_path / "run.h5"
+    changes = ["simulation.dt=5e-3", "rod.density = 900", "environment.gravity=[0, 0, 0]", "simulation.integrator=bdf2"]
+    changes.append("batch.randomize={}")
+    arguments = [argument for change in changes for argument in ("--set", change)]
+    simulate(scene, out, *arguments)
+    run = Trajectory.load(out)
+    assert run.time[-1] == pytest.approx(0.25) and run.step[-1] == 50 and not run.randomized
+    assert (run.positions == run.positions[0]).all()  # without gravity it does not fall
+    assert "bdf2, 50 steps of 0.005 s" in call("check", scene, *arguments).stdout
+    soft, stiff = (
+        call("modes", scene, "--settle", "--set", "batch.randomize={}", "--set", f"rod.youngs={youngs}").stdout
+        for youngs in (1e6, 4e6)
+    )
+    assert soft != stiff
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--set", "rod.density"], "--set: expected KEY=VALUE, got 'rod.density'"),
+        (["--set", "=3"], "--set: expected KEY=VALUE"),
+        (["--set", "rod.young=1e6"], "rod.young: unknown key; did you mean 'youngs'?"),
+        (["--set", "rod.density=heavy"], "rod.density: expected a number"),
+        (["--set", "rod.density=900\nb=1"], "rod.density: expected a number"),  # no second key by the back door
+        (["--set", "rod.youngs=2e6"], "rod.youngs: is given, and [batch.randomize] draws it"),
+        (["--set", "rod.0.youngs=2e6"], "rod.0.youngs: is given, and [batch.randomize] draws it"),
+        (["--set", "batch.size=2", "--batch", 3], "--batch: --set gives batch.size already: leave one out"),
+        (["--set", "rod.density=1", "--set", "rod.density=2"], "--set: --set gives rod.density already"),
+        (["--set", "simulation.duration=0.1", "--steps", 4], "simulation.duration: is given, and so is the number"),
+    ],
+)
+def test_keys_that_cannot_be_set_are_refused(scene, tmp_path, arguments, problem):
+    """Say what is wrong with a setting; one that something else would hide is not ignored."""
+    assert problem in simulate(scene, tmp_path / "run.h5", *arguments, status=2).stderr
+    assert not (tmp_path / "run.h5").exists()
+
+
 def test_without_out_the_file_is_named_after_the_scene(scene, tmp_path, monkeypatch):
     """Write scene.h5 into the current folder."""
     monkeypatch.chdir(tmp_path)

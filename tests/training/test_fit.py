@@ -232,7 +232,7 @@ def test_undetermined_constants_are_warned_of(data):
         ("stages.other.batch=3", "'other' is not in the list"),
         ("constants.bending.kind='shift'", "constants.bending"),
         ("physics=false", "leave them out"),
-        ("name", "key=value"),
+        ("name", "KEY=VALUE"),
         ("robot.bending=inf", "robot.bending: expected a finite number, got inf"),
         ("robot.bending=1e300", "robot.bending"),
         ("simulation.force_tolerance=1e300", "simulation.force_tolerance"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,17 +28,26 @@ __all__ = [
     "Run",
     "SceneFile",
     "Seed",
+    "Set",
     "Shard",
     "Steps",
     "Throw",
     "TrajectoryFile",
     "device_of",
-    "given",
+    "overrides",
 ]
 
 SceneFile = Annotated[Path, typer.Argument(metavar="SCENE.toml", help="The scene file.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes CUDA where there is one.")]
 Batch = Annotated[int | None, typer.Option(min=1, help="Number of robots, in place of batch.size.")]
+Set = Annotated[
+    list[str],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A key of the scene with another value, as simulation.dt=5e-3; may be given several times.",
+    ),
+]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random numbers, in place of batch.seed.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file if it is there already.")]
 Insist = Annotated[
@@ -90,6 +99,22 @@ def device_of(name: str) -> str:
     return device_of_process(name, "--device")
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are not None; their names are the keys of the scene that they override ("batch.size")."""
-    return {key: value for key, value in flags.items() if value is not None}
+def overrides(flags: Mapping[str, tuple[str, Any]], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the values of --set and of other options by the keys of the scene whose place they take.
+
+    Parameters
+    ----------
+    flags : options that have one key each, as {"--batch": ("batch.size", 8)}; those that are None are not given.
+    settings : the texts "KEY=VALUE" of --set.
+    """
+    from torchdismech.errors import InputError
+    from torchdismech.io.scene.names import setting
+
+    found: dict[str, Any] = {}
+    given = [("--set", setting(text)) for text in settings]
+    given += [(flag, (key, value)) for flag, (key, value) in flags.items() if value is not None]
+    for flag, (key, value) in given:
+        if key in found:
+            raise InputError(f"{flag}: --set gives {key} already: leave one out")
+        found[key] = value
+    return found

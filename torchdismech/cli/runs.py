@@ -26,12 +26,13 @@ from torchdismech.cli.options import (
     Resume,
     SceneFile,
     Seed,
+    Set,
     Shard,
     Steps,
     Throw,
     TrajectoryFile,
     device_of,
-    given,
+    overrides,
 )
 from torchdismech.system import interrupts
 
@@ -54,6 +55,7 @@ def simulate(
     batch: Batch = None,
     steps: Steps = None,
     seed: Seed = None,
+    settings: Set = [],  # noqa: B006
     overwrite: Overwrite = False,
     resume: Resume = None,
     force_resume: ForceResume = False,
@@ -72,15 +74,15 @@ def simulate(
     from torchdismech.io.scene import load_scene
     from torchdismech.system.processes import joined
 
-    of_steps = {"simulation.compile": compile, "simulation.max_substeps": max_substeps}
-    overrides = given({"batch.size": batch, "batch.seed": seed, **of_steps})
+    flags = {"--compile": ("simulation.compile", compile), "--max-substeps": ("simulation.max_substeps", max_substeps)}
+    changed = overrides(_of_batch(batch, seed) | flags, settings)
     path = out or resume or Path(scene.stem + ".h5")
     if force_resume and resume is None:
         raise InputError("--force-resume: says how to go on with the run that --resume names, and there is none")
     _check_processes(shard)
     with joined("gloo", PATIENCE) as processes, explained(processes), interrupts.raising(processes.world > 1):
         with processes.together():
-            loaded = load_scene(scene, overrides, steps=steps, insist=insist)
+            loaded = load_scene(scene, changed, steps=steps, insist=insist)
             check_divisible(loaded, processes)
             _check_output(loaded, path, resume, overwrite)
             setup = loaded.part(processes.own(loaded.batch)).build(device_of(device), allow_code)
@@ -98,6 +100,11 @@ def simulate(
     if failed:
         print(failed, file=sys.stderr)
         raise typer.Exit(FAILED)
+
+
+def _of_batch(batch: int | None, seed: int | None) -> dict[str, tuple[str, int | None]]:
+    """Return the options --batch and --seed as `overrides` takes them."""
+    return {"--batch": ("batch.size", batch), "--seed": ("batch.seed", seed)}
 
 
 def _check_processes(shard: bool) -> None:
@@ -155,6 +162,7 @@ def check(
     device: Device = "auto",
     batch: Batch = None,
     seed: Seed = None,
+    settings: Set = [],  # noqa: B006
     insist: Insist = False,
 ) -> None:
     """Check a scene file without running it, and print what would run."""
@@ -163,7 +171,7 @@ def check(
     from torchdismech.io.scene import load_scene
     from torchdismech.io.scene.idle import warn_of_idle
 
-    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    loaded = load_scene(scene, overrides(_of_batch(batch, seed), settings), insist=insist)
     setup = loaded.build_to_look_at(device_of(device))
     model = setup.model
     warn_of_overlap(model.obstacles, setup.state)
@@ -206,6 +214,7 @@ def modes(
     device: Device = "auto",
     batch: Batch = None,
     seed: Seed = None,
+    settings: Set = [],  # noqa: B006
     overwrite: Overwrite = False,
     allow_code: AllowCode = False,
     insist: Insist = False,
@@ -214,7 +223,7 @@ def modes(
     from torchdismech.io.modes import HEADER, modes_table, scene_modes, write_modes
     from torchdismech.io.scene import load_scene
 
-    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    loaded = load_scene(scene, overrides(_of_batch(batch, seed), settings), insist=insist)
     _refuse_table(out, loaded, overwrite, "table of modes", HEADER)
     setup = loaded.build(device_of(device), allow_code)
     found = scene_modes(loaded, setup, count, settle)
@@ -244,6 +253,7 @@ def follow(
     device: Device = "auto",
     batch: Batch = None,
     seed: Seed = None,
+    settings: Set = [],  # noqa: B006
     overwrite: Overwrite = False,
     allow_code: AllowCode = False,
     insist: Insist = False,
@@ -253,7 +263,7 @@ def follow(
     from torchdismech.io.following import POINTS, paths_table, refuse_node, scene_paths, write_points
     from torchdismech.io.scene import load_scene
 
-    loaded = load_scene(scene, given({"batch.size": batch, "batch.seed": seed}), insist=insist)
+    loaded = load_scene(scene, overrides(_of_batch(batch, seed), settings), insist=insist)
     _refuse_table(out, loaded, overwrite, "table of points", POINTS)
     setup = loaded.build(device_of(device), allow_code)
     refuse_node(setup.model, node, out)

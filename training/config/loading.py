@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from torchdismech.errors import InputError, path_of, refuse_other_kind
+from torchdismech.io.scene.names import setting as parsed
 from training.config.config import Config
 from training.files import text_of
 from training.options import faults
@@ -55,10 +56,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Config:
 
 def _put(tables: dict[str, Any], setting: str) -> None:
     """Set "a.b.0.c=value" in nested tables."""
-    key, equals, text = setting.partition("=")
-    if not (equals and key):
-        raise InputError(f"--set: expected key=value, got {setting!r}")
-    *way, last = key.strip().split(".")
+    key, value = parsed(setting)
+    *way, last = key.split(".")
     at: Any = tables
     for name in way:
         if isinstance(at, list):
@@ -69,7 +68,7 @@ def _put(tables: dict[str, Any], setting: str) -> None:
             at = at[name]
         if not isinstance(at, (dict, list)):
             raise InputError(f"--set {setting}: {name} holds a value, not a table")
-    at[_index(at, last, setting) if isinstance(at, list) else last] = _value(text.strip())
+    at[_index(at, last, setting) if isinstance(at, list) else last] = value
 
 
 def _index(items: list[Any], name: str, setting: str) -> int:
@@ -80,10 +79,3 @@ def _index(items: list[Any], name: str, setting: str) -> int:
     if name.isdecimal() and len(name) < 10 and int(name) < len(items):
         return int(name)
     raise InputError(f"--set {setting}: {name!r} is not in the list of {len(items)}")
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        return text

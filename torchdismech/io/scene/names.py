@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import tomllib
 import typing
 from typing import Any
 
@@ -13,10 +14,25 @@ from torch import Tensor
 from torchdismech.errors import InputError, shown
 from torchdismech.io.schema.scene import Document
 
-__all__ = ["number_in_list", "number_of_table", "put"]
+__all__ = ["number_in_list", "number_of_table", "put", "setting"]
 
 SEVERAL = {name for name, field in Document.model_fields.items() if typing.get_origin(field.annotation) is list}
 ALONE = {"rod", "shell"}  # those of `SEVERAL` that a scene may write as a single [table]
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """Return the dotted key and the value of "key=value" from a command line.
+
+    The value is read as TOML is; where it is not TOML it is text, which needs no quotes then.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not (equals and key):
+        raise InputError(f"--set: expected KEY=VALUE, got {text!r:.80}")
+    try:
+        read = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        return key, value
+    return key, read["value"] if len(read) == 1 else value
 
 
 def put(tables: dict[str, Any], key: str, value: Any) -> None:

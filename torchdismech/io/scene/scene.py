@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -252,6 +252,7 @@ def load_scene(
     if not insist:
         refuse_too_large(path, document, geometry)
     draws = draw(path, document, tables)
+    _refuse_hidden(path, overrides, draws, steps)
     size = document.batch.size
     scene = Scene(
         path=path,
@@ -306,6 +307,16 @@ def _depth(tables: dict[str, Any]) -> int:
         inside = [value for table in level for value in (table.values() if isinstance(table, dict) else table)]
         level = [value for value in inside if isinstance(value, dict | list)]
     return depth
+
+
+def _refuse_hidden(path: Path, overrides: Mapping[str, Any], draws: Iterable[Key], steps: int | None) -> None:
+    """Refuse overrides that would do nothing: of numbers that are drawn, and of the duration where there are steps."""
+    if steps is not None and "simulation.duration" in overrides:
+        raise SceneError(path, "simulation.duration", "is given, and so is the number of steps: leave one out")
+    for key in (".".join(map(str, key)) for key in draws):
+        for name in {key, key.replace(".0.", ".", 1)} & overrides.keys():
+            problem = "is given, and [batch.randomize] draws it: leave one out (batch.randomize = {} draws nothing)"
+            raise SceneError(path, name, problem)
 
 
 def _set_steps(path: Path, simulation: Any, steps: int) -> None:
