@@ -324,7 +324,8 @@ def test_the_code_on_fits_runs(tmp_path, monkeypatch):
     Path("motive.csv").write_text(MOTIVE)
     time = np.delete(0.01 * np.arange(30), [9, 10]) + 0.003 * np.sin(np.arange(28))  # two frames are missing
     columns = [time, 2 * time, 0 * time, np.where(time > 0.195, np.nan, 1 - time)]
-    np.savetxt("uneven.csv", np.column_stack(columns), delimiter=",", header="time,x0,y0,z0", comments="")
+    columns += [np.full(28, np.nan)] * 3  # the second marker is never seen
+    np.savetxt("uneven.csv", np.column_stack(columns), delimiter=",", header="time,x0,y0,z0,x1,y1,z1", comments="")
     *_, names = after_each_block("training.md")
     assert issubclass(names["Drag"], LocalForce) and len([*names["Drag"](4).parameters()]) == 4
     assert issubclass(names["Chain"], System)
@@ -334,6 +335,7 @@ def test_the_code_on_fits_runs(tmp_path, monkeypatch):
     seen, clock = even.valid[0, :, 0].numpy(), time[0] + 0.01 * np.arange(even.positions.shape[1])
     assert np.flatnonzero(seen).tolist() == [*range(9), *range(12, 19)]  # what lies between frames that were seen
     assert even.positions[0, seen, 0].numpy() == pytest.approx(np.stack([2 * clock, 0 * clock, 1 - clock], 1)[seen])
+    assert not even.valid[0, :, 1].any()
     assert markers.dt == pytest.approx(1 / 120, rel=1e-4) and (~markers.valid).nonzero().tolist() == [[0, 1, 1]]
 
 
