@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = [
     "Status",
     "any_of",
     "check_choice",
+    "ends_in_words",
     "finite_number",
     "listed",
     "name_in_files",
@@ -242,6 +244,16 @@ class Status(enum.IntEnum):
     def explained(self, smaller: str) -> str:
         """Return one sentence on what happened and what to try; `smaller` says which steps to make smaller."""
         return _EXPLANATIONS[self].format(smaller=smaller)
+
+
+def ends_in_words(status: torch.Tensor, iterations: torch.Tensor) -> str:
+    """Return how many robots ended with which status (B,), and how many iterations (B,) that took."""
+    robots = len(status)
+    if not robots:
+        return "0 robots"
+    ended = ", ".join(f"{count} {Status(code).name}" for code, count in Counter(status.tolist()).items())
+    took = f"{float(iterations.double().mean()):.3g} iterations on average, at most {int(iterations.max())}"
+    return f"{robots} robot{'s' * (robots != 1)}: {ended}; {took}"
 
 
 SMALLER = "take a smaller dt, or more max_substeps where the integrator has them (Static: more load_steps)"

@@ -254,3 +254,11 @@ def test_five_chambers_move_as_three():
             state, _ = ArmIntegrator(2e-3).step(arm, state)
         ends.append(state.positions[0, -1])
     assert (ends[0] - ends[1]).norm() < 1e-12
+
+
+def test_steps_of_arms_are_shown_in_a_line():
+    """Print integrators and reports of steps of arms without their tensors."""
+    arm, integrator = paper_arm(), ArmIntegrator(0.01)
+    _, info = integrator.step(arm, arm.initial_state(batch=2))
+    assert repr(integrator) == "ArmIntegrator(dt=0.01)"
+    assert repr(info) == "ArmStepInfo(2 robots: 2 CONVERGED; 0 iterations on average, at most 0)"

@@ -513,5 +513,9 @@ def test_reports_are_shown_in_a_line():
     assert repr(info.rows([])) == "StepInfo(0 robots)"
     _, several = ImplicitEuler(2e-3).steps(model, start, 3)
     assert repr(several).startswith("SeveralSteps(3 steps of 3 robots: 3 CONVERGED; ")
+    assert repr(ImplicitEuler(2e-3)) == "ImplicitEuler(dt=0.002)"
+    control = Control(force=torch.zeros_like(start.q), values={"Gravity.acceleration": torch.zeros(3, 3)})
+    assert repr(control) == f"Control(force={tuple(start.q.shape)}, values={{'Gravity.acceleration': (3, 3)}})"
+    assert repr(Control()) == "Control()"
     run = unroll(model, start, ImplicitEuler(2e-3), 2, observe=lambda before, after, control: {"tip": after.q[:, :3]})
     assert repr(run) == "Unrolled(2 steps of 3 robots, with tip, 0 failed)"

@@ -468,3 +468,12 @@ def test_one_torque_drives_all_robots_of_a_chain():
     one, each = chain.drive(0.1), chain.drive(tensor([0.1, 0.1, 0.1]))
     assert torch.equal(one.force, each.force)
     assert not rollout(chain, chain.initial_state(), Radau(0.01), 2, lambda time, model: one).failed.any()
+
+
+def test_steps_are_shown_in_a_line():
+    """Print integrators and reports of steps of chains without their tensors."""
+    chain, integrator = cable(2), Radau(0.01)
+    _, info = integrator.step(chain, chain.initial_state(batch=2))
+    assert repr(integrator) == "Radau(dt=0.01)"
+    took = f"{float(info.iterations.double().mean()):.3g} iterations on average, at most {int(info.iterations.max())}"
+    assert repr(info) == f"ChainStepInfo(2 robots: 2 CONVERGED; {took})"

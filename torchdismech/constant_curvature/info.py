@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from torchdismech.errors import Status
+from torchdismech.errors import Status, ends_in_words
 
 __all__ = ["ArmStepInfo", "PlateReport"]
 
@@ -55,6 +55,10 @@ class ArmStepInfo:
     contact: dict[str, Tensor] = field(default_factory=dict)
     plates: PlateReport | None = None
     solved: Tensor | None = None
+
+    def __repr__(self) -> str:
+        """Return how many robots ended with which status, and their iterations, but no tensors."""
+        return f"{type(self).__name__}({ends_in_words(self.status, self.iterations)})"
 
     @property
     def converged(self) -> Tensor:

@@ -152,6 +152,10 @@ class ArmIntegrator:
         self.directions = 4 if cone == "pyramid" and directions is None else directions
         self.stabilisation, self.solver = stabilisation, solver
 
+    def __repr__(self) -> str:
+        """Return the kind of steps and their length, but no other options."""
+        return f"{type(self).__name__}(dt={self.dt:g})"
+
     def prepare(self, model: PneumaticArm, state: ArmState, steps: int) -> None:
         """Check model and state before a run, and warn of plates that begin inside obstacles; nothing is compiled."""
         refuse_unstepped(self, model, PneumaticArm)

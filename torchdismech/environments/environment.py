@@ -89,6 +89,12 @@ class Environment:
         self._warned = False  # whether it has warned of steps after all episodes are over
         self._drawn_before: Sequence[str] = []  # names of the constants that were drawn last
 
+    def __repr__(self) -> str:
+        """Return how many robots act by how many numbers, for how long, and how many actions an episode has."""
+        robots, of_action = f"{self.batch} robot{'s' * (self.batch != 1)}", f"{len(self.low)} numbers an action"
+        holds = f"{self.steps} step{'s' * (self.steps != 1)} of {self.integrator}"
+        return f"Environment({robots}, {of_action} of {holds}, up to {self.horizon} actions an episode)"
+
     @classmethod
     def from_scene(
         cls,

@@ -34,6 +34,11 @@ class Episodes:
     episode: Tensor
     actions: Tensor
 
+    def __repr__(self) -> str:
+        """Return how many robots there are, and the names of what each has, but no tensors."""
+        robots = len(self.actions)
+        return f"Episodes({robots} robot{'s' * (robots != 1)}, each {self.kind})"
+
     @property
     def kind(self) -> str:
         """Description of the state's type, goals and constants, which differs between tasks and integrators."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.contact.report import ContactReport
-from torchdismech.errors import Status
+from torchdismech.errors import Status, ends_in_words
 from torchdismech.records import replaced
 from torchdismech.solve.search import Root
 from torchdismech.values import where_rows
@@ -53,12 +52,7 @@ class StepInfo:
         return f"{type(self).__name__}({self._in_words()})"
 
     def _in_words(self) -> str:
-        robots, iterations = len(self.status), self.iterations.double()
-        if not robots:
-            return "0 robots"
-        ended = ", ".join(f"{count} {Status(code).name}" for code, count in Counter(self.status.tolist()).items())
-        took = f"{float(iterations.mean()):.3g} iterations on average, at most {int(iterations.max())}"
-        return f"{robots} robot{'s' * (robots != 1)}: {ended}; {took}"
+        return ends_in_words(self.status, self.iterations)
 
     @classmethod
     def of(cls, root: Root, status: Tensor, scale: Tensor, contact: ContactReport | None = None) -> StepInfo:

@@ -386,6 +386,10 @@ class Integrator(SteppingMethod):
         self.dt = positive_number(dt, "dt", "a number of seconds above 0")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
 
+    def __repr__(self) -> str:
+        """Return the kind of steps and their length, but no other options."""
+        return f"{type(self).__name__}(dt={self.dt:g})"
+
     @uncompiled
     def steps(
         self,

@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, Status, check_choice, positive_number, refuse_unstepped, truth, whole_number
+from torchdismech.errors import (
+    InputError,
+    Status,
+    check_choice,
+    ends_in_words,
+    positive_number,
+    refuse_unstepped,
+    truth,
+    whole_number,
+)
 from torchdismech.model.reduced import report_failures
 from torchdismech.rigid.adjoint import differentiable
 from torchdismech.rigid.chain import RigidChain
@@ -48,6 +57,10 @@ class ChainStepInfo:
     residual: Tensor
     substeps: Tensor
     contact: dict[str, Tensor] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Return how many robots ended with which status, and their iterations, but no tensors."""
+        return f"{type(self).__name__}({ends_in_words(self.status, self.iterations)})"
 
     @property
     def converged(self) -> Tensor:
@@ -93,6 +106,10 @@ class ChainIntegrator:
         self.dt, self.parts = dt, parts
         self.tolerance, self.max_iterations = tolerance, whole_number(max_iterations, "max_iterations")
         self.max_substeps = whole_number(max_substeps, "max_substeps", least=0)
+
+    def __repr__(self) -> str:
+        """Return the kind of steps and their length, but no other options."""
+        return f"{type(self).__name__}(dt={self.dt:g})"
 
     @uncompiled
     def step(

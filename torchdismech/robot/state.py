@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
-from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind
+from torchdismech.errors import InputError, refuse_one_alone, refuse_other_kind, shape_or_kind
 from torchdismech.records import field_names, replaced
 from torchdismech.rows import finite_rows
 from torchdismech.values import split, where_rows
@@ -274,6 +274,12 @@ class Control:
         elif not isinstance(self.values, dict):
             refuse_other_kind("Control.values", self.values, Mapping, "tensors by the names of constants, a dict")
         _refuse_other_than_tensors(self.tensors())
+
+    def __repr__(self) -> str:
+        """Return the names of what is set, with the shapes of the tensors in place of their numbers."""
+        given = [f"{name}={shape_or_kind(value)}" for name, value in self.tensors().items()]
+        values = ", ".join(f"{name!r}: {shape_or_kind(value)}" for name, value in self.values.items())
+        return f"Control({', '.join([*given, *([f'values={{{values}}}'] if values else [])])})"
 
     def replace(self, **changes: Any) -> Control:
         """Return a copy with some fields changed."""
