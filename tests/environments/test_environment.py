@@ -501,7 +501,9 @@ def test_outcomes_are_shown_in_a_line():
     width, mean = outcome.observation.shape[1], float(outcome.reward.mean())
     of = f"3 robots that observe {width} numbers; mean reward {mean:.4g}; 0 terminated, 0 truncated"
     assert repr(outcome) == f"Outcome({of})"
-    assert repr(env).startswith("Environment(3 robots, 2 numbers an action of 1 step of ImplicitEuler(dt=0.02), up to 4 ")
+    assert repr(env).startswith(
+        "Environment(3 robots, 2 numbers an action of 1 step of ImplicitEuler(dt=0.02), up to 4 "
+    )
     assert repr(env.current) == "Episodes(3 robots, each a State with goals: target; constants: Gravity.acceleration)"
 
 

@@ -10,6 +10,27 @@ MALFORMED = {
     # [robot]
     "no geometry": (scene_text(robot="planar = true"), "robot: expected exactly one of file or nodes"),
     "two geometries": (scene_text(robot=GOOD["robot"] + '\nfile = "arm.txt"'), "robot: expected exactly one of file"),
+    "two kinds of geometry": (
+        scene_text(robot=GOOD["robot"] + "\nlines = [{start = [0, 0, 0], end = [1, 0, 0], nodes = 3}]"),
+        "robot: expected exactly one of file or nodes or lines, got nodes and lines",
+    ),
+    "lines and edges": (
+        scene_text(robot="rod_edges = [[0, 1]]\nlines = [{start = [0, 0, 0], end = [1, 0, 0], nodes = 3}]"),
+        "robot: expected either lines or nodes and rod_edges",
+    ),
+    "line of no length": (
+        scene_text(robot="lines = [{start = [1, 0, 0], end = [1, 0, 0], nodes = 3}]"),
+        "robot.lines.0: expected two ends in different places",
+    ),
+    "line of one node": (
+        scene_text(robot="lines = [{start = [0, 0, 0], end = [1, 0, 0], nodes = 1}]"),
+        "robot.lines.0.nodes: expected greater than or equal to 2",
+    ),
+    "line without an end": (scene_text(robot="lines = [{start = [0, 0, 0], nodes = 3}]"), "robot.lines.0.end: missing"),
+    "line twice": (
+        scene_text(robot="lines = [" + 2 * "{start = [0, 0, 0], end = [1, 0, 0], nodes = 3}," + "]"),
+        "robot.lines: edge 2 (nodes 0, 1) was given before",
+    ),
     "nodes without edges": (scene_text(robot="nodes = [[0, 0, 0], [1, 0, 0]]"), "robot:", "without rod_edges"),
     "missing file": (scene_text(robot='file = "leg.txt"'), "robot.file: no such file", "leg.txt"),
     "fault in the file": (scene_text(robot='file = "bad.txt"'), "bad.txt:6: edge 2", "itself"),

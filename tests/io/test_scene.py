@@ -209,6 +209,21 @@ def test_several_rods_keep_the_order_of_nodes_and_edges(load):
     torch.testing.assert_close(model.term("stretch").energy.EA.flatten(), expected, rtol=1e-14, atol=0)
 
 
+def test_straight_rods_are_given_by_their_ends(load):
+    """Build rods from ends and numbers of nodes, in millimetres: a line is one rod, lines that meet share the node."""
+    lines = "{start = [0, 0, 0], end = [400, 0, 0], nodes = 5}"
+    text = GOOD.replace(ROBOT, f"[robot]\nscale = 1e-3\nlines = [{lines}]\n")
+    by_hand = python_robot().finalize()
+    trajectory = rollout(by_hand, by_hand.initial_state(), ImplicitEuler(0.01), 5)
+    torch.testing.assert_close(run(load(text)).positions, trajectory.positions, rtol=0, atol=1e-12)  # 0.4 by rounding
+    lines += (
+        ", {start = [400, 0, 0], end = [400, 0, 100], nodes = 3}, {start = [-100, 0, 0], end = [0, 0, 0], nodes = 2}"
+    )
+    model = load(GOOD.replace(ROBOT, f"[robot]\nscale = 1e-3\nlines = [{lines}]\n")).build().model
+    assert model.rod_edges.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [7, 0]]
+    assert model.nodes[5:].tolist() == [[0.4, 0.0, 0.05], [0.4, 0.0, 0.1], [-0.1, 0.0, 0.0]]
+
+
 def test_every_key_of_a_rod_reaches_the_model(load):
     """Compare section, material, natural shape and stiffness with the same robot built by hand."""
     text = GOOD.replace(

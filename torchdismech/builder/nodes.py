@@ -6,8 +6,9 @@ import numpy as np
 
 from torchdismech.errors import InputError, warn
 
-__all__ = ["joined_nodes", "nearest", "nodes_in_box"]
+__all__ = ["JOIN_DISTANCE", "joined_nodes", "nearest", "nodes_in_box"]
 
+JOIN_DISTANCE = 1e-9  # m: nodes of two parts that are nearer to each other are one node
 ONE_PLACE = 1e-9  # times the extent of the added points: points nearer to each other differ only by rounding
 # Points are sorted by their coordinate along this direction to find near ones. It is a little shorter than 1, so that
 # two points within reach are also within reach along it, and is normal to no plane that anyone is likely to build in.

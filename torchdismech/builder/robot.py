@@ -21,7 +21,7 @@ from torchdismech.builder.body import BuiltBody, built_body
 from torchdismech.builder.clamps import ClampedNodes, corners_of, fixed_directions, free_dofs
 from torchdismech.builder.laws import Laws
 from torchdismech.builder.masses import EdgeInertia
-from torchdismech.builder.nodes import joined_nodes, nodes_in_box
+from torchdismech.builder.nodes import JOIN_DISTANCE, joined_nodes, nodes_in_box
 from torchdismech.builder.parts import warn_of_passing, warn_of_thin_obstacles
 from torchdismech.builder.planar import (
     refuse_fields_out_of_plane,
@@ -108,7 +108,7 @@ class RobotBuilder:
     def __init__(
         self,
         planar: bool = False,
-        join_distance: float = 1e-9,
+        join_distance: float = JOIN_DISTANCE,
         joints: str = "stiff",
         curvature: str = "half-way",
         mass: str = "lumped",

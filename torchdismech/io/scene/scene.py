@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,11 @@ from pydantic import ValidationError
 from torch import nn
 
 from torchdismech.builder import RobotBuilder
+from torchdismech.builder.nodes import JOIN_DISTANCE, joined_nodes
 from torchdismech.control import Controller
 from torchdismech.errors import InputError, path_of, refuse_other_kind, refuse_trained, shown, truth, whole_number
 from torchdismech.geometry.checks import check_every_node_used, check_rods
+from torchdismech.geometry.curves import straight
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.integrate import SteppingMethod
 from torchdismech.io.dismech import Geometry, read_dismech
@@ -35,7 +37,7 @@ from torchdismech.io.scene.randomize import Sampled, draw, with_draws
 from torchdismech.io.scene.refusals import Key, SceneError, naming, sentences
 from torchdismech.io.scene.schedule import Schedule, load_function
 from torchdismech.io.schema import scene as schema
-from torchdismech.io.schema.robot import Robot
+from torchdismech.io.schema.robot import Line, Robot
 from torchdismech.model import Model
 from torchdismech.robot.state import State
 from torchdismech.solve import linear
@@ -356,12 +358,25 @@ def read_geometry(path: Path, robot: Robot) -> Geometry:
             mesh = file.suffix.lower() in READ_SUFFIXES
             geometry = read_mesh(file, robot.scale) if mesh else _scaled(read_dismech(file), robot.scale)
             _check_geometry(geometry, str(file))
+    elif robot.lines is not None:
+        geometry = _of_lines(path, robot.lines, robot.scale)
+        _check_geometry(geometry, f"{path}: robot.lines")
     else:
         edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
         triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
         geometry = _scaled(Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles), robot.scale)
         _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
     return geometry
+
+
+def _of_lines(path: Path, lines: Sequence[Line], scale: float) -> Geometry:
+    """Return the nodes and edges of straight rods, one after the other; where they meet in a node they share it."""
+    nodes, edges = np.zeros((0, 3)), []
+    for k, line in enumerate(lines):
+        points = scale * straight(line.start, line.end, line.nodes)
+        nodes, numbers = joined_nodes(nodes, points, JOIN_DISTANCE, f"{path}: robot.lines.{k}")
+        edges.append(np.stack([numbers[:-1], numbers[1:]], axis=1))
+    return Geometry(nodes, np.concatenate(edges), np.zeros((0, 3), dtype=np.int64))
 
 
 def _scaled(geometry: Geometry, scale: float) -> Geometry:

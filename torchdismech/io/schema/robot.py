@@ -33,6 +33,7 @@ __all__ = [
     "Dissipation",
     "Inelastic",
     "Inertia",
+    "Line",
     "Mass",
     "Membrane",
     "Part",
@@ -43,15 +44,33 @@ __all__ = [
 ]
 
 
+class Line(Table):
+    """A straight rod from one point to another."""
+
+    start: Vector = Field(description="first node [x, y, z] in m")
+    end: Vector = Field(description="last node [x, y, z] in m")
+    nodes: Annotated[int, Field(ge=2, le=1_000_000)] = Field(description="number of nodes, evenly spaced")
+
+    @model_validator(mode="after")
+    def _of_some_length(self) -> Line:
+        if self.start == self.end:
+            raise ValueError(f"expected two ends in different places, got {self.start} twice")
+        return self
+
+
 class Robot(Table):
     """[robot]: where the geometry comes from."""
 
     file: FileName | None = Field(None, description="name of a DiSMech text file or of a mesh")
+    lines: NonEmpty[Line] | None = Field(
+        None,
+        description="list of straight rods {start = [..], end = [..], nodes = ..}, which share nodes where they meet",
+    )
     nodes: list[Vector] | None = Field(None, min_length=2, description="list of positions [x, y, z] in m")
     rod_edges: NonEmpty[Pair[Index]] | None = Field(None, description="list of pairs of node indices, from 0")
     triangles: NonEmpty[Triple[Index]] | None = Field(None, description="list of triples of node indices, from 0")
     scale: float = Field(
-        1.0, gt=0, le=1e6, description="what one unit of the file or of nodes is in m: 1e-3 for millimetres"
+        1.0, gt=0, le=1e6, description="what one unit of the file, of nodes or of lines is in m: 1e-3 for millimetres"
     )
     planar: bool = Field(False, description="true or false: keep to the x-z plane")
     joints: Literal["stiff", "pinned"] = Field(
@@ -72,10 +91,11 @@ class Robot(Table):
     @model_validator(mode="after")
     def _one_source(self) -> Robot:
         elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
-        if exactly_one(self, "file", "nodes") == "nodes" and not elements:
+        source = exactly_one(self, "file", "nodes", "lines")
+        if source == "nodes" and not elements:
             raise ValueError("nodes are given without rod_edges or triangles")
-        if self.file is not None and elements:
-            raise ValueError(f"expected either file or nodes and {elements[0]}, got file and {elements[0]}")
+        if source != "nodes" and elements:
+            raise ValueError(f"expected either {source} or nodes and {elements[0]}, got {source} and {elements[0]}")
         return self
 
 
