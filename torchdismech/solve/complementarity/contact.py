@@ -145,8 +145,10 @@ def solve_contact(
         _check_no_pyramid(cone=cone, directions=directions, angle=angle)
     options = ContactOptions.with_defaults(method, cone, directions, tolerance, max_iterations)
     _check_shapes(free, mu, angle, acceptable, guess, cone, method)
+    if angle is not None:
+        mu = mu + 0 * angle.to(mu)  # NaN where an angle is not finite: such a row is no problem either
     delassus, free, mu, active, finite = admitted(delassus, free, mu, active)
-    angle = _angle(free) if angle is None else angle.to(free)
+    angle = _angle(free) if angle is None else torch.where(active, angle.to(free), 0.0)
     pyramid = (angle, options.directions) if cone == "pyramid" else None
     law = ConeLaw(delassus, free, mu, active, free.new_ones(*mu.shape, 2), pyramid)
     goal = tolerance * free.abs().amax(1)
