@@ -16,7 +16,8 @@ from torchdismech.robot.state import Control, State, running_robots
 __all__ = ["warn_of_absent_loads", "warn_of_missed_loads", "warn_of_small_loads"]
 
 LEAST_LOAD = 100.0  # times the tolerance: smaller loads may be met with an error of more than a hundredth
-# Of the sum of the loads' norms: where loads cancel, as weight and lift do, rounding leaves less than this.
+# Of the sum of the loads' norms: where loads cancel, as weight and lift do, rounding leaves less than this. For magnets
+# their energies over an edge stand in: along a field they bear no load but what rounding leaves.
 ROUNDING = 1e-12
 
 
@@ -26,12 +27,14 @@ def warn_of_small_loads(model: Model, state: State, control: Control, running: T
     mechanics, on_unknowns = model.mechanics, model.unknowns.on_unknowns
     start = mechanics.start(state, control, None, None)
     parts = mechanics.constant_loads(start, state.time)
-    constant, one_by_one = torch.stack(parts).sum(0), torch.stack([on_unknowns(p).norm(dim=1) for p in parts]).sum(0)
+    constant = torch.stack(parts).sum(0)
     load = on_unknowns(constant + mechanics.stencil_load(start, state.q)).norm(dim=1)
-    small = (load > ROUNDING * one_by_one) & (load < LEAST_LOAD * tolerance) & running_robots(state, running)
+    small = (load < LEAST_LOAD * tolerance) & running_robots(state, running)
     if bool(small.any()):  # where natural strains drive a robot, only loads below the tolerance itself count
+        one_by_one = torch.stack([on_unknowns(part).norm(dim=1) for part in parts]).sum(0)
+        one_by_one += mechanics.stencil_load_energy(start, state.q) / model.body.typical_length()
         drive = on_unknowns(constant + mechanics.elastic_force(start, state.q)).norm(dim=1)
-        small &= (load < tolerance) | (drive < LEAST_LOAD * tolerance)
+        small &= (load > ROUNDING * one_by_one) & ((load < tolerance) | (drive < LEAST_LOAD * tolerance))
     if not bool(small.any()):
         return
     robot = int(small.nonzero()[0])

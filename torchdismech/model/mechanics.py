@@ -219,6 +219,13 @@ class Mechanics:
         numbered = enumerate(self.loads_by_stencils, len(self.terms))
         return sum(load.summed(elastic.gradient(k, transposed, start.constants)) for k, load in numbered)
 
+    def stencil_load_energy(self, start: StepStart, q: Tensor) -> Tensor | float:
+        """Return the sum (B,) [J] of the sizes of the energies that loads by stencils have in each stencil."""
+        elastic, transposed = self.layout.elastic, dofs_of(q)
+        numbers = range(len(self.terms), len(elastic.terms))
+        parts = [part for k in numbers for part in elastic.terms[k].parts(transposed, start.constants[k]).values()]
+        return sum(part.abs().sum(0) for part in parts)
+
     # ---- their matrix ------------------------------------------------------------------------------------------
 
     def force_and_stiffness(
