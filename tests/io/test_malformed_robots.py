@@ -8,15 +8,14 @@ from tests.io.scene_texts import GOOD, rod, scene_text
 SOLID = 'section = {shape = "circle", radius = 1e-3}\nyoungs = 1e6\ndensity = 1000.0\n'
 MALFORMED = {
     # [robot]
-    "no geometry": (scene_text(robot="planar = true"), "robot: expected exactly one of file or nodes"),
-    "two geometries": (scene_text(robot=GOOD["robot"] + '\nfile = "arm.txt"'), "robot: expected exactly one of file"),
-    "two kinds of geometry": (
-        scene_text(robot=GOOD["robot"] + "\nlines = [{start = [0, 0, 0], end = [1, 0, 0], nodes = 3}]"),
-        "robot: expected exactly one of file or nodes or lines, got nodes and lines",
+    "no geometry": (scene_text(robot="planar = true"), "robot: expected file, nodes or lines, got none of them"),
+    "two geometries": (
+        scene_text(robot=GOOD["robot"] + '\nfile = "arm.txt"'),
+        "robot: expected either file or nodes, got both",
     ),
     "lines and edges": (
         scene_text(robot="rod_edges = [[0, 1]]\nlines = [{start = [0, 0, 0], end = [1, 0, 0], nodes = 3}]"),
-        "robot: expected either lines or nodes and rod_edges",
+        "robot: rod_edges join nodes, and nodes are not given",
     ),
     "line of no length": (
         scene_text(robot="lines = [{start = [1, 0, 0], end = [1, 0, 0], nodes = 3}]"),

@@ -84,7 +84,7 @@ MALFORMED = {
     ),
     "file and triangles": (
         shell_scene(robot='file = "shell.txt"\ntriangles = [[0, 1, 2]]'),
-        "robot: expected either file or nodes and triangles",
+        "robot: triangles join nodes, and nodes are not given",
     ),
     "coincident nodes": (
         shell_scene(

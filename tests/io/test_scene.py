@@ -22,6 +22,7 @@ from torchdismech import (
     rollout,
     straight,
 )
+from torchdismech.io.meshes import write_mesh
 
 
 def python_robot() -> RobotBuilder:
@@ -222,6 +223,16 @@ def test_straight_rods_are_given_by_their_ends(load):
     model = load(GOOD.replace(ROBOT, f"[robot]\nscale = 1e-3\nlines = [{lines}]\n")).build().model
     assert model.rod_edges.tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 5], [5, 6], [7, 0]]
     assert model.nodes[5:].tolist() == [[0.4, 0.0, 0.05], [0.4, 0.0, 0.1], [-0.1, 0.0, 0.0]]
+
+
+def test_straight_rods_are_put_beside_a_mesh(load, tmp_path):
+    """Build a robot of a shell from a file and of rods, one of which begins at a node of the shell."""
+    write_mesh(tmp_path / "sheet.obj", np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0]]), np.array([[0, 1, 2]]))
+    lines = "{start = [1, 0, 0], end = [3, 0, 0], nodes = 3}, {start = [0, 0, 2], end = [1, 0, 2], nodes = 2}"
+    shell = "[shell]\nthickness = 1e-3\nyoungs = 1e6\ndensity = 1000.0\n"
+    model = load(f'[robot]\nfile = "sheet.obj"\nlines = [{lines}]\n{ROD}{shell}{SIMULATION}').build().model
+    assert model.triangles.tolist() == [[0, 1, 2]] and model.rod_edges.tolist() == [[1, 3], [3, 4], [5, 6]]
+    assert model.nodes[3:].tolist() == [[2.0, 0.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 2.0], [1.0, 0.0, 2.0]]
 
 
 def test_every_key_of_a_rod_reaches_the_model(load):

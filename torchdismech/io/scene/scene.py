@@ -353,30 +353,31 @@ def _joined(path: Path, faults: list[tuple[Key, str]]) -> SceneError:
 
 def read_geometry(path: Path, robot: Robot) -> Geometry:
     """Return nodes, rod edges and triangles of the [robot] of a scene."""
+    edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
+    triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
+    nodes = np.array(robot.nodes or [], dtype=np.float64).reshape(-1, 3)
+    geometry = _scaled(Geometry(nodes, edges, triangles), robot.scale)
     if robot.file is not None:
         with reading(path, "robot.file", robot.file) as file:
             mesh = file.suffix.lower() in READ_SUFFIXES
             geometry = read_mesh(file, robot.scale) if mesh else _scaled(read_dismech(file), robot.scale)
             _check_geometry(geometry, str(file))
-    elif robot.lines is not None:
-        geometry = _of_lines(path, robot.lines, robot.scale)
-        _check_geometry(geometry, f"{path}: robot.lines")
-    else:
-        edges = np.array(robot.rod_edges or [], dtype=np.int64).reshape(-1, 2)
-        triangles = np.array(robot.triangles or [], dtype=np.int64).reshape(-1, 3)
-        geometry = _scaled(Geometry(np.array(robot.nodes, dtype=np.float64), edges, triangles), robot.scale)
+    elif robot.nodes is not None:
         _check_geometry(geometry, f"{path}: robot.{'rod_edges' if robot.triangles is None else 'triangles'}")
+    if robot.lines is not None:
+        geometry = _with_lines(path, geometry, robot.lines, robot.scale)
+        _check_geometry(geometry, f"{path}: robot.lines")
     return geometry
 
 
-def _of_lines(path: Path, lines: Sequence[Line], scale: float) -> Geometry:
-    """Return the nodes and edges of straight rods, one after the other; where they meet in a node they share it."""
-    nodes, edges = np.zeros((0, 3)), []
+def _with_lines(path: Path, geometry: Geometry, lines: Sequence[Line], scale: float) -> Geometry:
+    """Return a geometry with straight rods, one after the other, behind it; nodes in one place are one node of both."""
+    nodes, edges = geometry.nodes, [geometry.rod_edges]
     for k, line in enumerate(lines):
         points = scale * straight(line.start, line.end, line.nodes)
         nodes, numbers = joined_nodes(nodes, points, JOIN_DISTANCE, f"{path}: robot.lines.{k}")
         edges.append(np.stack([numbers[:-1], numbers[1:]], axis=1))
-    return Geometry(nodes, np.concatenate(edges), np.zeros((0, 3), dtype=np.int64))
+    return dataclasses.replace(geometry, nodes=nodes, rod_edges=np.concatenate(edges))
 
 
 def _scaled(geometry: Geometry, scale: float) -> Geometry:

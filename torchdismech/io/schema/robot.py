@@ -23,7 +23,6 @@ from torchdismech.io.schema.base import (
     Table,
     Triple,
     Vector,
-    exactly_one,
 )
 
 __all__ = [
@@ -91,11 +90,14 @@ class Robot(Table):
     @model_validator(mode="after")
     def _one_source(self) -> Robot:
         elements = [name for name in ("rod_edges", "triangles") if getattr(self, name) is not None]
-        source = exactly_one(self, "file", "nodes", "lines")
-        if source == "nodes" and not elements:
+        if self.file is not None and self.nodes is not None:
+            raise ValueError("expected either file or nodes, got both")
+        if self.file is None and self.nodes is None and self.lines is None:
+            raise ValueError("expected file, nodes or lines, got none of them")
+        if self.nodes is not None and not elements:
             raise ValueError("nodes are given without rod_edges or triangles")
-        if source != "nodes" and elements:
-            raise ValueError(f"expected either {source} or nodes and {elements[0]}, got {source} and {elements[0]}")
+        if self.nodes is None and elements:
+            raise ValueError(f"{elements[0]} join nodes, and nodes are not given")
         return self
 
 
