@@ -1,4 +1,4 @@
-"""The time of frames goes on where robots failed, also where all did; their states stay what they were."""
+"""The time of frames goes on where robots failed; their states, and the times of these, stay what they were."""
 
 import dataclasses
 
@@ -7,7 +7,18 @@ import pytest
 import torch
 
 from tests.trajectory.writers import NO_TRIANGLES, ROD_EDGES, frame_with, written
-from torchdismech import Circle, Control, ImplicitEuler, Material, RobotBuilder, Static, Trajectory, rollout, straight
+from torchdismech import (
+    Circle,
+    Control,
+    ImplicitEuler,
+    Material,
+    RobotBuilder,
+    Static,
+    Trajectory,
+    rollout,
+    straight,
+    unroll,
+)
 from torchdismech.errors import FailureWarning
 from torchdismech.trajectory import Frame, TrajectoryWriter
 
@@ -93,3 +104,18 @@ def test_parts_of_a_batch_have_one_time():
 def failed(step: int, time: float) -> Frame:
     """Return a frame at some time, of robots that all stopped at 4 s."""
     return dataclasses.replace(frame_with(step, number=4.0), time=torch.tensor(np.float64(time)))
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}, {"schedule": lambda time, model: Control()}], ids=str)
+def test_unrolled_runs_have_the_times_of_their_states(options):
+    """Give the time of each state, in steps of all kinds; a robot that failed stays in its last good state."""
+    model, state = rods_of_which_some_fly(False, True)
+    state = state.replace(time=torch.tensor([0.5, 0.25], dtype=torch.float64))
+    with pytest.warns(FailureWarning):
+        run = unroll(model, state, EULER, 40, **options)
+    assert run.failed.tolist() == [False, True] and torch.equal(run.time[-1], run.state.time)
+    # rounding of sums of 40 steps
+    torch.testing.assert_close(run.time[:, 0], 0.5 + DT * torch.arange(41, dtype=torch.float64), rtol=1e-14, atol=0)
+    assert (run.time[:, 1] == 0.25).all()
+    flying = unroll(model, state.rows([0]), EULER, 40, **options)
+    torch.testing.assert_close(flying.time, run.time[:, :1], rtol=1e-14, atol=0)

@@ -49,6 +49,7 @@ class Unrolled(Generic[S]):
 
     Attributes
     ----------
+    time : (steps + 1, B) [s], of the initial state first; that of a failed robot stands still.
     q, velocity : (steps + 1, B, n), the initial state first.
     state : the last state.
     status : (B,) value of `Status`: CONVERGED, or the first failure; a failed robot stays at its last good state.
@@ -59,6 +60,7 @@ class Unrolled(Generic[S]):
         has when it is called; None for robots of rods and shells.
     """
 
+    time: Tensor
     q: Tensor
     velocity: Tensor
     state: S
@@ -158,8 +160,9 @@ def unroll(
 
 @dataclass(frozen=True)
 class _Steps:
-    """Results of some steps: q, velocity (steps, B, n), iterations (steps, B), `observe`'s tensors (steps, B, ...)."""
+    """Results of some steps: time, iterations (steps, B), q, velocity (steps, B, n), `observe`'s (steps, B, ...)."""
 
+    time: Tensor
     q: Tensor
     velocity: Tensor
     iterations: Tensor
@@ -193,7 +196,7 @@ def _steps_in_turn(
     Nothing is kept from call to call, so a backward pass can take the same steps again.
     """
     state, memory, status = at.state, at.memory, at.status
-    q, velocity, iterations, observed = [], [], [], []
+    time, q, velocity, iterations, observed = [], [], [], [], []
     for _ in range(count):
         scheduled_control = scheduled(model, state, integrator, schedule)
         control, memory_after = answered(controller, state, memory, scheduled_control, model)
@@ -202,11 +205,12 @@ def _steps_in_turn(
         status = torch.where(status == Status.CONVERGED, info.status, status)
         observed.append({} if observe is None else _checked(observe(before, state, control), state.batch))
         memory = kept(memory, memory_after, status == Status.CONVERGED)
+        time.append(state.time)
         q.append(state.q)
         velocity.append(state.velocity)
         iterations.append(info.iterations)
     stacked_observations = {name: _stacked([values[name] for values in observed]) for name in observed[0]}
-    steps = _Steps(_stacked(q), _stacked(velocity), _stacked(iterations), stacked_observations)
+    steps = _Steps(_stacked(time), _stacked(q), _stacked(velocity), _stacked(iterations), stacked_observations)
     return steps, _StepsEnd(state, memory, status)
 
 
@@ -237,7 +241,9 @@ def _steps_of_course(courses: Courses[M, S], most: int, at: _StepsEnd[S]) -> tup
     course = courses.next(at.state, most) if bool((at.status == Status.CONVERGED).all()) else None
     if course is None:
         return None
-    steps = _Steps(course.q, course.velocity, course.infos.iterations, {})
+    begin, end, count = at.state.time, course.after.time, len(course.q)
+    share = torch.arange(1, count + 1, dtype=begin.dtype, device=begin.device)[:, None] / count
+    steps = _Steps(begin + share * (end - begin), course.q, course.velocity, course.infos.iterations, {})
     return steps, dataclasses.replace(at, state=cast(S, course.after))
 
 
@@ -260,6 +266,7 @@ def _checked(values: Mapping[str, Tensor], batch: int) -> Mapping[str, Tensor]:
 def _unrolled(model: Robots, initial: S, all_steps: Sequence[_Steps], end: _StepsEnd[S]) -> Unrolled[S]:
     """Return the result of `unroll`: the initial state, then the steps of all parts one after the other."""
     return Unrolled(
+        torch.cat([initial.time[None], *(steps.time for steps in all_steps)]),
         torch.cat([initial.q[None], *(steps.q for steps in all_steps)]),
         torch.cat([initial.velocity[None], *(steps.velocity for steps in all_steps)]),
         end.state,
