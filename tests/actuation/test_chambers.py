@@ -1,6 +1,7 @@
 """Pressure chambers in rods."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from tests.actuation.robots import EA, EI, LENGTH, OFFSET, rod, settled
 from tests.actuation.test_tendons import bending, moved_from_rest
 from torchdismech import InputError
-from torchdismech.actuation import AtNodes, Chambers
+from torchdismech.actuation import AtNodes, Chambers, Fixed, Tendons
 from torchdismech.testing import check_force
 
 AREA, PRESSURE = 5e-5, 1e4
@@ -56,3 +57,14 @@ def test_refusals():
         Chambers([AtNodes([0, 1])], 0.0, 1.0)
     with pytest.raises(InputError, match="AtNodes.nodes: expected indices 0 to 10"):
         rod(Chambers([AtNodes([0, 12])], 1e-4, 1.0))
+
+
+def test_sizes_in_millimetres_are_warned_of():
+    """Warn of sections and offsets that are larger than the robot, of chambers and tendons; of no other ones."""
+    with pytest.warns(UserWarning, match=r"Chambers.area: 50 m\^2 is more than .*: give it in m\^2"):
+        rod(Chambers([AtNodes([0, 1])], [[AREA], [50.0]], PRESSURE))
+    with pytest.warns(UserWarning, match=r"Tendons: an offset of 10 m is more than the robot is large, .*in m"):
+        rod(Tendons([[Fixed((20.0, 0, 0)), AtNodes([0, 1], (0, 0, 10.0))]], 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rod(Tendons([[Fixed((20.0, 0, 0)), AtNodes([0, 1], (0, 0, OFFSET))]], 1.0))

@@ -75,6 +75,10 @@ REFUSED = {
         lambda: paper_arm(orientation=torch.diag(torch.tensor([1.0, -1.0, -1.0]).double())),
         "PneumaticArm.orientation: expected a rotation vector .* got what looks like a rotation matrix",
     ),
+    "an orientation in degrees": (
+        lambda: paper_arm(orientation=(0.0, 180.0, 0.0)),
+        "PneumaticArm.orientation: expected a turn or less, .* got 180: see math.radians",
+    ),
     "lengths in single precision": (
         lambda: PneumaticArm(torch.tensor([0.15]), 1.0, 0.04, 265.0),
         "PneumaticArm: expected all constants in one dtype, got length in torch.float32; mass, .* tensor.double",

@@ -277,6 +277,11 @@ REFUSED = {
     "flat box": (lambda: Box((0, 0, 0), (1, 1, 0)), "Box.size: expected lengths above 0"),
     "one side": (lambda: Box((0, 0, 0), 1), "Box.size: expected shape"),
     "rotation matrix": (lambda: Box((0, 0, 0), (1, 1, 1), np.eye(3)), "looks like a rotation matrix"),
+    "degrees": (
+        lambda: Box((0, 0, 0), (1, 1, 1), (0, 0, 90)),
+        r"Box.rotation: expected a turn or less, .* got 90: see",
+    ),
+    "degrees of one": (lambda: Box((0, 0, 0), (1, 1, 1), [(0, 0, 1), (0, 30, 0)]), "got 30: see math.radians"),
     "matrices": (lambda: Box((0, 0, 0), (1, 1, 1), np.ones((2, 3, 3))), "Box.rotation: expected shape"),
 }
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from torchdismech.actuation.routed import Route, RoutedForce, by_route, per_route
+from torchdismech.actuation.routed import Route, RoutedForce, by_route, extent_of, per_route
 from torchdismech.actuation.tension import Segments
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
+from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import Given, untrained
 
@@ -46,6 +47,16 @@ class Chambers(RoutedForce):
             if name == "area" and bool((constant <= 0).any()):
                 raise InputError(f"Chambers.area: expected more than 0, got {constant.min().item():g}")
             setattr(self, name, untrained(constant))
+
+    def bind(self, body: Body) -> None:
+        """Find what carries the points; warn of sections that are larger than the robot."""
+        super().bind(body)
+        area, extent = float(self.area.max()), extent_of(body)
+        if area > extent**2:
+            warn(
+                f"Chambers.area: {area:.4g} m^2 is more than the square of the robot's extent, {extent:.4g} m: give it "
+                "in m^2, 1 mm^2 is 1e-6"
+            )
 
     def tension_in(self, segments: Segments, rates: Tensor | None) -> Tensor:
         """Return the tensions - p A (M, B) of the segments [N]."""

@@ -12,7 +12,7 @@ from torchdismech.actuation import formulas
 from torchdismech.actuation.points import PointsAt, RoutePoints
 from torchdismech.actuation.route import AtNodes, Carriers, Fixed, OnEdges, RestFrames
 from torchdismech.actuation.tension import Paths, Segments
-from torchdismech.errors import InputError
+from torchdismech.errors import InputError, warn
 from torchdismech.forces.base import Force, number
 from torchdismech.forces.dependence import Block, Derivatives
 from torchdismech.forces.elements import blocks_of, refuse_other_count
@@ -20,10 +20,15 @@ from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
 from torchdismech.values import untrained
 
-__all__ = ["Coupling", "Route", "RoutedForce", "by_route", "per_route"]
+__all__ = ["Coupling", "Route", "RoutedForce", "by_route", "extent_of", "per_route"]
 
 Route = AtNodes | OnEdges | Fixed
 TOUCHING = 1e-9  # points nearer to each other than this part of the path's length are refused as one point
+
+
+def extent_of(body: Body) -> float:
+    """Return the diagonal of the box around a robot as built [m]."""
+    return float((body.nodes.amax(0) - body.nodes.amin(0)).norm())
 
 
 class RoutedForce(Force):
@@ -82,6 +87,7 @@ class RoutedForce(Force):
             counts.append(len(of_route))
         robots = max(len(part) for part in offsets)
         offset = torch.cat([part.expand(robots, -1, -1) for part in offsets], dim=1)
+        self._warn_of_millimetres(offset[:, [bool(point.nodes) for point in points]], body)
         self.offset = untrained(offset.to(body.nodes))
         self.paths = Paths(counts, body.nodes)
         self.route_points = RoutePoints(body, points, self.paths, frames.axes)
@@ -93,6 +99,15 @@ class RoutedForce(Force):
             first = int(self.paths.starts[m]) - sum(counts[:k])
             problem = f"points {first} and {first + 1} are one point; leave one of them out"
             raise InputError(f"{type(self).__name__}, route {k}: {problem}")
+
+    def _warn_of_millimetres(self, carried: Tensor, body: Body) -> None:
+        """Warn of points that are carried farther from their nodes or edges than the robot is large."""
+        offset, extent = float(carried.norm(dim=-1).max()), extent_of(body)
+        if offset > extent:
+            warn(
+                f"{type(self).__name__}: an offset of {offset:.4g} m is more than the robot is large, {extent:.4g} m: "
+                "give offsets in m"
+            )
 
     def _check_points(self, k: int, points: Sequence[Carriers]) -> None:
         """Refuse routes of fewer than two points, and routes without a point on the robot."""

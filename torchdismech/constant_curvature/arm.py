@@ -27,7 +27,7 @@ from torchdismech.constant_curvature.given import number_of_sections, touchable
 from torchdismech.constant_curvature.posture import Posture
 from torchdismech.constant_curvature.state import ArmState
 from torchdismech.contact import Obstacle
-from torchdismech.contact.obstacles.shape_parameters import refuse_matrix
+from torchdismech.contact.obstacles.shape_parameters import refuse_other_rotation
 from torchdismech.errors import InputError, refuse_trained, whole_number
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.model.appearance import Appearance
@@ -146,7 +146,7 @@ class PneumaticArm(ReducedModel):
             self._register(name, constant if constant.dim() else constant.expand(1))
         for name, components in (("base", base), ("orientation", orientation), ("gravity", gravity)):
             self._register(name, vector_of(components, name))
-        refuse_matrix(self.orientation.detach(), "PneumaticArm.orientation")
+        refuse_other_rotation(self.orientation.detach(), "PneumaticArm.orientation")
         self.refuse_mixed_dtypes()
         # a list of modules, so that it moves and is saved with the arm
         self.obstacles = nn.ModuleList(touchable(obstacles))  # type: ignore[assignment]

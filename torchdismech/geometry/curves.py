@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from torchdismech.errors import InputError, finite_number, shown, whole_number
 from torchdismech.geometry.checks import array_of
 
-__all__ = ["arc", "helix", "polygon_writhe", "straight"]
+__all__ = ["WHOLE_TURN", "arc", "helix", "polygon_writhe", "straight"]
 
 WHOLE_TURN = 2 * np.pi * (1 + 1e-9)  # rad, rounded up, as a sum of parts of a turn may be a little more
 ROUNDING = 1e-14  # a component that is not larger than this fraction of a length counts as zero

@@ -10,9 +10,10 @@ from torch import Tensor
 from torchdismech.contact.obstacles.directions import identity
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.errors import InputError
+from torchdismech.geometry.curves import WHOLE_TURN
 from torchdismech.values import batch_sizes
 
-__all__ = ["refuse_matrix", "refuse_mixed", "refuse_nonpositive", "refuse_zero"]
+__all__ = ["refuse_mixed", "refuse_nonpositive", "refuse_other_rotation", "refuse_zero"]
 
 
 def refuse_nonpositive(parameter: Tensor, what: str, value) -> None:
@@ -28,13 +29,16 @@ def refuse_zero(vectors: Tensor, message: str, value) -> None:
         raise InputError(f"{message}, got {value}")
 
 
-def refuse_matrix(rotation: Tensor, where: str) -> None:
-    """Refuse a rotation matrix (3, 3), which would be taken for the rotation vectors of three robots."""
+def refuse_other_rotation(rotation: Tensor, where: str) -> None:
+    """Refuse a rotation matrix (3, 3), which would be taken for vectors of three robots, and angles that are no rad."""
     if rotation.shape == (3, 3) and torch.allclose(rotation @ rotation.mT, identity(rotation), atol=1e-6):
         raise InputError(
             f"{where}: expected a rotation vector (axis times angle), (3,) or (B, 3), got what looks like a "
             "rotation matrix: convert it, for instance by scipy.spatial.transform.Rotation.as_rotvec"
         )
+    angle = float(rotation.norm(dim=-1).max())
+    if angle > WHOLE_TURN:
+        raise InputError(f"{where}: expected a turn or less, up to 2 pi [rad], got {angle:g}: see math.radians")
 
 
 def refuse_mixed(shape: Shape) -> None:

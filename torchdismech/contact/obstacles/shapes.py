@@ -18,7 +18,12 @@ from torchdismech.contact.obstacles.directions import (
     unit,
 )
 from torchdismech.contact.obstacles.shape import Shape
-from torchdismech.contact.obstacles.shape_parameters import refuse_matrix, refuse_mixed, refuse_nonpositive, refuse_zero
+from torchdismech.contact.obstacles.shape_parameters import (
+    refuse_mixed,
+    refuse_nonpositive,
+    refuse_other_rotation,
+    refuse_zero,
+)
 from torchdismech.forces.base import scalar, vector
 from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.values import Given, untrained
@@ -244,7 +249,8 @@ class Box(Shape):
     Raises
     ------
     InputError
-        A side that is not positive; a rotation matrix; parameters of a wrong shape or not finite.
+        A side that is not positive; a rotation matrix, or more than a turn; parameters of a wrong shape or not
+        finite.
 
     Notes
     -----
@@ -261,7 +267,7 @@ class Box(Shape):
         self.size = untrained(vector(size, "Box.size"))
         self.rotation = untrained(vector(rotation, "Box.rotation"))
         refuse_nonpositive(self.size, "Box.size", size)
-        refuse_matrix(self.rotation, "Box.rotation")
+        refuse_other_rotation(self.rotation, "Box.rotation")
         refuse_mixed(self)
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:

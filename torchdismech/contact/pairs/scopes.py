@@ -154,7 +154,10 @@ class _Pieces:
 
     def _number(self, scope: Scope, name: str) -> int:
         if name not in self.names:
-            has = ", ".join(map(repr, self.names)) or "none: give add_rod, add_rods or add_shell a name"
+            has = (
+                ", ".join(map(repr, self.names))
+                or "none: give add_rod, add_rods or add_shell a name, in scenes [rod] or [shell]"
+            )
             raise InputError(f"{scope.label}.between: the robot has no part named {name!r}; it has {has}")
         return self.names.index(name)
 
