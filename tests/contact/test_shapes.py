@@ -8,6 +8,9 @@ import torch
 from scipy.spatial.transform import Rotation
 
 from tests.contact.shape_derivatives import assert_derivatives_of_autograd, assert_derivatives_of_differences
+from torchdismech import forces
+from torchdismech.actuation import AtNodes, Tendons
+from torchdismech.contact import Friction, Penalty
 from torchdismech.contact.obstacles.shape import Shape
 from torchdismech.contact.obstacles.shapes import Box, Capsule, Cylinder, HalfSpace, Sphere
 from torchdismech.errors import InputError
@@ -291,3 +294,14 @@ def test_malformed_shape_is_refused(build, message):
     """Refuse a shape that is none, naming shape and parameter."""
     with pytest.raises(InputError, match=message):
         build()
+
+
+def test_shapes_and_laws_print_their_numbers():
+    """Show the numbers of shapes, laws and forces, and the shapes of those of several robots; absent ones are none."""
+    assert repr(Sphere((0, 0, 1), 0.5)) == "Sphere(center=[0.0, 0.0, 1.0], radius=0.5)"
+    assert repr(Penalty(20.0, 0.5)) == "Penalty(stiffness=20.0, tolerance=0.5)"
+    assert repr(Friction(torch.zeros(4, 1), 0.5)) == "Friction(coefficient=(4, 1), slip_velocity=0.5)"
+    assert repr(forces.Gravity((0, 0, -10))) == "Gravity(acceleration=[0.0, 0.0, -10.0])"
+    assert repr(Tendons([AtNodes([0, 1])], tension=[2.0])).startswith(
+        "Tendons(tension=[2.0]"
+    )  # no offset before a robot

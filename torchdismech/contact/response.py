@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 from torchdismech.errors import InputError, check_choice, warn
 from torchdismech.forces.base import scalar
 from torchdismech.solve.complementarity import CONTACT_METHODS
-from torchdismech.values import Given, untrained
+from torchdismech.values import Given, constants_in_words, untrained
 
 __all__ = [
     "Barrier",
@@ -43,6 +43,10 @@ class Response(nn.Module):
     positive: tuple[str, ...] = ("tolerance",)  # names of those that it refuses at zero, too
     feasible_only = False  # whether every iterate of a search, not only its solution, needs gaps above zero
     tolerance: Tensor
+
+    def extra_repr(self) -> str:
+        """Return the constants for print."""
+        return constants_in_words(self)
 
     def _set(self, name: str, value) -> None:
         """Set the parameter `name` to a value above 0, () or (B, 1); refuse others."""
@@ -321,6 +325,10 @@ class Friction(nn.Module):
         )
         if self.directional:
             self.positive = ("coefficient", "slip_velocity")  # laws divide the coefficients along rods by `coefficient`
+
+    def extra_repr(self) -> str:
+        """Return the constants for print."""
+        return constants_in_words(self)
 
     @property
     def directional(self) -> bool:

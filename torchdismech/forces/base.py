@@ -12,7 +12,7 @@ from torchdismech.errors import InputError, real_number, refuse_trained, truth
 from torchdismech.forces.dependence import Block, Dependence, Derivatives
 from torchdismech.robot.body import Body, OnBody
 from torchdismech.robot.state import Control, State
-from torchdismech.values import numbers, refuse_no_robots
+from torchdismech.values import constants_in_words, numbers, refuse_no_robots
 
 if TYPE_CHECKING:
     from torchdismech.forces.pairs import PairDependence
@@ -91,6 +91,10 @@ class Force(OnBody):
         super().__init__()
         self.explicit = truth(explicit, f"{type(self).__name__}.explicit")
         self.dependence = None
+
+    def extra_repr(self) -> str:
+        """Return the constants for print."""
+        return constants_in_words(self)
 
     def bind(self, body: Body) -> None:
         """Store the robot that the force acts on; called once, when the model is made."""

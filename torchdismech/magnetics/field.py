@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn, slopes_by
+from torchdismech.values import constants_in_words
 
 __all__ = ["Field", "FieldDerivatives"]
 
 FieldDerivatives = tuple[Tensor, Tensor, Tensor | None]
-SHOWN = 3  # constants of more numbers than this are printed as their shape
 
 
 class Field(nn.Module):
@@ -30,10 +30,8 @@ class Field(nn.Module):
     per_robot: tuple[str, ...] = ()
 
     def extra_repr(self) -> str:
-        """Return the field's constants for print: their numbers, or their shapes where these are many."""
-        constants = {name: getattr(self, name) for name in self.per_robot}
-        numbers = {name: value for name, value in constants.items() if value is not None}
-        return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in numbers.items())
+        """Return the field's constants for print."""
+        return constants_in_words(self)
 
     def at(self, time: Tensor) -> Tensor:
         """Return a uniform field (B, 3) at the times (B,)."""

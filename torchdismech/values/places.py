@@ -21,6 +21,7 @@ from torchdismech.origin import class_name, is_of_torch
 __all__ = [
     "Place",
     "batch_sizes",
+    "constants_in_words",
     "declared",
     "every_module",
     "given_per_robot",
@@ -33,6 +34,7 @@ __all__ = [
 
 Place = tuple[nn.Module, str]  # a module and the name of one of its tensors
 
+SHOWN = 3  # constants of more numbers than this are shown as their shape
 TREES = 2  # trees cached for a module: one with its parametrizations, one while plain values stand in for them
 
 
@@ -45,6 +47,13 @@ def tensors_of(modules: Iterable[nn.Module]) -> list[Tensor | None]:
         if module._buffers:
             tensors += module._buffers.values()
     return tensors
+
+
+def constants_in_words(module: nn.Module) -> str:
+    """Return the constants in a module's `per_robot` for print: their numbers, or their shapes where these are many."""
+    named = {name: getattr(module, name, None) for name in declared(module, "per_robot", ())}
+    tensors = {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    return ", ".join(f"{n}={t.tolist() if t.numel() <= SHOWN else tuple(t.shape)}" for n, t in tensors.items())
 
 
 def tensor_at(module: nn.Module, name: str) -> Tensor | None:

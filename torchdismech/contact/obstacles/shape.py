@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from torchdismech.values import constants_in_words
+
 __all__ = ["Shape"]
 
 
@@ -36,6 +38,10 @@ class Shape(nn.Module):
     positive: tuple[str, ...] = ()  # names of those that it refuses at zero, too
     endless = False  # whether it has no far side, so that nothing can pass through it
     walled = False  # whether some places are much thinner than `depth` says: `passed` then judges paths across the wall
+
+    def extra_repr(self) -> str:
+        """Return the constants for print."""
+        return constants_in_words(self)
 
     def distance(self, points: Tensor) -> Tensor:
         """Return the signed distances (B, N) [m] of the points (B, N, 3), negative inside."""
