@@ -76,8 +76,8 @@ OTHER_FORMATS = {
     "run.GIF": "torchdismech movie makes",
     "run.png": "torchdismech plot makes",
     "run.glb": "torchdismech export makes",
-    "run.csv": "Python makes a table",
-    "run.xlsx": "Python makes a table",
+    "run.csv": "torchdismech export makes a table, in .csv",
+    "run.xlsx": "torchdismech export makes a table",
     "run.npz": "Trajectory.load makes tensors",
 }
 

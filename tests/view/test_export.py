@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.view.runs import made_up, run_of, twisting
 from torchdismech import InputError, Trajectory
 from torchdismech.cli import app
-from torchdismech.view.export import save_export
+from torchdismech.view.export import is_export, save_export
 from torchdismech.view.scenery import Scenery
 
 
@@ -117,6 +117,22 @@ def test_vtk_holds_nodes_and_values(scenery, tmp_path):
     assert 'Name="energy of kinetic" NumberOfTuples="2"' in (tmp_path / "run_frames" / "run_000004.vtu").read_text()
 
 
+def test_tables_hold_the_nodes_of_one_robot(scenery, tmp_path):
+    """Read the positions of each frame back to the last bit, under names; refuse several robots, as a row has one."""
+    run, path = scenery.trajectory, tmp_path / "run.csv"
+    with pytest.raises(InputError, match="run.csv: a table is of one robot, and 2 are shown"):
+        save_export(scenery, path)
+    assert not path.exists()
+    save_export(Scenery(run, [2], every=2), path)
+    assert is_export(path)
+    table = np.genfromtxt(path, delimiter=",", names=True)
+    kept = [0, 2, 4, 5]
+    assert np.array_equal(table["time"], run.time[kept].numpy())
+    positions = run.positions[kept, 2].numpy()
+    for node in range(positions.shape[1]):
+        assert np.array_equal(np.stack([table[f"{axis}{node}"] for axis in "xyz"], axis=1), positions[:, node])
+
+
 @pytest.mark.parametrize("ending", ["usda", "usdc"])
 def test_usd_moves_as_the_run_does(scenery, tmp_path, ending):
     """Read the points of a frame, the ball's way and the unit of time back from the stage."""
@@ -138,7 +154,7 @@ def test_usd_moves_as_the_run_does(scenery, tmp_path, ending):
 def test_what_cannot_be_written_is_refused(tmp_path, monkeypatch):
     """Name endings and folders that do not work and the package that is missing; spare folders of other things."""
     shown = Scenery(twisting()[0], [0])
-    with pytest.raises(InputError, match="ends in .glb, .usda, .usdc or .pvd"):
+    with pytest.raises(InputError, match="ends in .glb, .usda, .usdc, .pvd .* or .csv"):
         save_export(shown, tmp_path / "run.obj")
     with pytest.raises(InputError, match="there is no folder"):
         save_export(shown, tmp_path / "none" / "run.glb")

@@ -95,7 +95,7 @@ def movie(
 @refusing
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option(help="The file: .glb, .usda, .usdc, or .pvd with a folder of .vtu files.")],
+    out: Annotated[Path, typer.Option(help="The file: .glb, .usda, .usdc, .csv, or .pvd with a folder of .vtu files.")],
     robots: Robots = "all",
     every: Every = 1,
     colour: Colour = "robot",
@@ -104,7 +104,7 @@ def export(
     progress: Annotated[bool, typer.Option(help="Show a progress bar.")] = True,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a run for Blender (.glb, .usda) or ParaView (.pvd)."""
+    """Write a run for Blender (.glb, .usda), ParaView (.pvd) or as a table (.csv)."""
     from torchdismech.io.outputs import refuse_input, refuse_overwriting
     from torchdismech.view.export import is_export, save_export
 

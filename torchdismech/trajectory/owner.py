@@ -21,9 +21,7 @@ MAKERS = {
     (".mp4", ".gif", ".avi", ".mov", ".mkv", ".webm"): "torchdismech movie makes the movie",
     (".png", ".jpg", ".jpeg", ".pdf", ".svg"): "torchdismech plot makes the picture",
     (".glb", ".usda", ".usdc", ".pvd"): "torchdismech export makes that file",
-    (".csv", ".tsv", ".txt", ".dat", ".xlsx"): (
-        "Python makes a table: run = Trajectory.load(path), then numpy.savetxt(table, run.positions[:, robot, node])"
-    ),
+    (".csv", ".tsv", ".txt", ".dat", ".xlsx"): "torchdismech export makes a table, in .csv",
     (".npz", ".npy", ".mat", ".json", ".pt", ".pth", ".pkl", ".toml", ".zip"): (
         "Trajectory.load makes tensors, and h5py arrays"
     ),
