@@ -243,7 +243,8 @@ class Control:
     natural_hinge_angle : (B, H) [rad] of the edges between two triangles, for "hinge" and for "midedge" bending.
     natural_membrane_strain : (B, F, 3) Green's strains E11, E22, E12 at which triangles of continuum membranes are at
         rest, for example by growth.
-    rest_length : (B, E) of the rod edges [m].
+    rest_length : (B, E) of the rod edges [m]. Bending stiffness and mass stay those of the length as built: what grows
+        sets these, too (docs/questions.md, "How does a rod grow?").
     clamped_q : (B, n) values of the clamped dofs at the end of the step; those of free dofs are not read. For planar
         robots, dofs out of their plane (y of all nodes, angles of edges) stay as the state has them.
     pose : (B, C, 7) poses of the model's clamps, as rigid bodies, at the end of the step: position of the mean of its
