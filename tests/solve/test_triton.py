@@ -203,7 +203,7 @@ class TestBands:
     def test_describes_itself(self):
         """Say which version of Triton compiles the kernels, also where a GPU takes them by itself."""
         for method in ("triton", "auto"):
-            assert f"triton {gpu.kernels().version}" in BandedSolver(chain(4), method=method).describe()
+            assert f"triton {gpu.kernels().version}" in BandedSolver(chain(4), method=method).describe("cuda")
 
 
 @on_interpreter
@@ -241,9 +241,8 @@ class TestChoice:
         """Name the widest; say why a GPU takes blocks."""
         with pytest.raises(InputError, match="half-bandwidths up to 24, got 119; use 'blocks' or the multifrontal"):
             BandedSolver(hinges(20), method="triton")
-        assert (
-            "blocks on a GPU, as triton is not to be had: banded: method 'triton' takes"
-            in BandedSolver(hinges(20)).describe()
+        assert "blocks, as triton is not to be had: banded: method 'triton' takes" in BandedSolver(hinges(20)).describe(
+            "cuda"
         )
 
     @needs_triton
@@ -271,7 +270,8 @@ class TestChoice:
                 gpu.kernels()
         with pytest.raises(InputError, match=reason):
             BandedSolver(chain(4), method="triton")
-        assert re.search(f"blocks on a GPU, as triton is not to be had: {reason}", BandedSolver(chain(4)).describe())
+        assert re.search(f"blocks, as triton is not to be had: {reason}", BandedSolver(chain(4)).describe("cuda"))
+        assert "riton" not in BandedSolver(chain(4)).describe()  # nor is it of interest to who has no GPU
         assert linear.choose(chain(101), 256, "cuda").name == "multifrontal"
 
 

@@ -114,7 +114,7 @@ def what_will_run(scene: Scene, setup: Setup) -> dict[str, str]:
         "integrator": steps,
         "terms": _terms(model),
         "kernels": _kernels(scene, model, integrator, state),
-        "solver": model.solvers.of(at_once).describe(),
+        "solver": model.solvers.of(at_once).describe(model.device),
         **({"steps on a GPU": _recording(model)} if model.device.type == "cuda" else {}),
         "factorisation": f"{1e3 * _factor_time(model, state, at_once):.3g} ms a robot to factor and solve, measured",
         "memory": f"about {size_of(step_bytes(model, at_once))} for a step of {stepped}",

@@ -153,8 +153,8 @@ class BandedSolver(DirectSolver):
         _, last = self._profile
         return float(np.sqrt(np.square(last - np.arange(len(last))).mean()))
 
-    def describe(self) -> str:
-        """Return one line for a person: the method and its sizes."""
+    def describe(self, device: torch.device | str = "cpu") -> str:
+        """Return one line for a person: the method, as it is on a device, and its sizes."""
         kind, o = ("Cholesky" if self.pattern.symmetric else "LU"), self.order
         method = self.method
         if method == "native":
@@ -162,21 +162,22 @@ class BandedSolver(DirectSolver):
         elif method == "triton":
             method = f"triton {kernels().version}"
         elif method == "auto":
-            method = f"auto: {self._describe_on_cpu()}; {self._describe_on_gpu()}"
+            on_cpu = torch.device(device).type == "cpu"
+            method = f"auto: {self._described_on_cpu() if on_cpu else self._described_on_gpu()}"
         return f"banded {kind} ({method}), n = {self.pattern.n}, bandwidths {o.lower} below and {o.upper} above"
 
-    def _describe_on_cpu(self) -> str:
+    def _described_on_cpu(self) -> str:
         try:
-            return f"native ({library().made_by}) on a CPU"
+            return f"native, {library().made_by}"
         except Unavailable as missing:
-            return f"lapack on a CPU, as native is not to be had: {missing}"
+            return f"lapack, as native is not to be had: {missing}"
 
-    def _describe_on_gpu(self) -> str:
+    def _described_on_gpu(self) -> str:
         try:
             self._check_triton()
-            return f"triton {kernels().version} on a GPU"
+            return f"triton {kernels().version}"
         except InputError as reason:
-            return f"blocks on a GPU, as triton is not to be had: {reason}"
+            return f"blocks, as triton is not to be had: {reason}"
 
     def memory(self, batch: int, device: torch.device | str = "cpu") -> int:
         """Return an estimate of the bytes that a factor of `batch` float64 matrices holds on a device."""

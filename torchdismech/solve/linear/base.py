@@ -150,8 +150,8 @@ class Solver(ABC):
         return factor, torch.zeros_like(factor.ok)
 
     @abstractmethod
-    def describe(self) -> str:
-        """Return one line for a person: the method and its sizes."""
+    def describe(self, device: torch.device | str = "cpu") -> str:
+        """Return one line for a person: the method, as it is on a device, and its sizes."""
 
     @abstractmethod
     def memory(self, batch: int, device: torch.device | str = "cpu") -> int:

@@ -26,7 +26,7 @@ class DenseSolver(DirectSolver):
         self._lower = IndexMap(pattern.rows * pattern.n + pattern.cols)
         self._all = IndexMap(self.full.rows * pattern.n + self.full.cols)
 
-    def describe(self) -> str:
+    def describe(self, device: torch.device | str = "cpu") -> str:
         """Return one line for a person: the method and its sizes."""
         kind = "Cholesky" if self.pattern.symmetric else "LU"
         return f"dense {kind}, n = {self.pattern.n}"

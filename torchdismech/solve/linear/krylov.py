@@ -95,7 +95,7 @@ class KrylovSolver(Solver):
         full = values.index_select(0, self._mirror.on(values.device)) if self.pattern.symmetric else values
         return KrylovFactor(self, full, preconditioner, usable)
 
-    def describe(self) -> str:
+    def describe(self, device: torch.device | str = "cpu") -> str:
         """Return one line for a person: the method and its sizes."""
         return f"{self.name}, n = {self.pattern.n}, {self.full.nnz} entries, tolerance {self.tolerance:g}"
 

@@ -46,7 +46,7 @@ class MultifrontalSolver(DirectSolver):
         self._buckets: dict[bool, list[Bucket]] = {}
         self._buckets[pattern.symmetric], self.stats = build_buckets(self._fronts, pattern)
 
-    def describe(self) -> str:
+    def describe(self, device: torch.device | str = "cpu") -> str:
         """Return one line for a person: the method and its sizes."""
         s = self.stats
         kind, work = ("Cholesky", s.multiplications) if self.pattern.symmetric else ("LU", 2 * s.multiplications)
