@@ -118,12 +118,13 @@ class Trajectory:
         chains of rigid elements the angles of their joints, of pneumatic arms the elongations of their chambers [m].
     iterations, iterations_max, residual, status : (T, B), as in `Frame`.
     energies : (T, B) [J] by name.
-    contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`.
+    contact : (T, B), (T, B, 3) or, of nodes, (T, B, N, 3) by name, as in `Frame`; empty if nothing may touch.
     rod_edges, triangles : (E, 2), (F, 3) node indices.
     state : the last full state, after `state_step` steps.
     memory : (B, ...) by name, the controller's memory at that state; empty for a run without a controller with memory.
-    strains : (T, B, ...) by name, as in `Frame`.
-    reactions : (T, B, 6) by clamp, as in `Frame`: force [N] and torque about the mean of its nodes [N m].
+    strains : (T, B, ...) by name, as in `Frame`; empty unless they were stored, as by `rollout(..., strains=True)`.
+    reactions : (T, B, 6) by clamp, as in `Frame`: force [N] and torque about the mean of its nodes [N m]; empty unless
+        they were stored, as by `rollout(..., reactions=True)`.
     randomized : (B,) by dotted name, the random values that were drawn for each robot.
     attributes : texts: the scene, the robots' appearance (see `appearance`), the package's version, dtype.
     """
