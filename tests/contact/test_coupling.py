@@ -10,7 +10,7 @@ from tests.contact.pairs_alone import whole
 from tests.contact.robots import ROBOTS, crossing
 from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, straight
 from torchdismech.contact import Penalty, SelfContact
-from torchdismech.contact.pairs import coupling, pair_calls, pair_loops, pair_sums
+from torchdismech.contact.pairs import coupling, node_blocks, pair_calls, pair_loops, pair_sums
 from torchdismech.contact.pairs.coupling import CHUNK, CouplingCache, StepPairs
 from torchdismech.contact.pairs.pair_loops import KNOWN
 from torchdismech.contact.pairs.pairs import Listed, PairBlocks, Pairs, PairTable
@@ -50,7 +50,7 @@ def test_matrix_is_the_sum_of_the_blocks(kind, rough, by, monkeypatch):
     if by == "torch":
         without_code(monkeypatch)
     if by == "many nodes":  # too many for a list of all their pairs: blocks are searched for
-        monkeypatch.setattr(coupling, "LISTED", 0)
+        monkeypatch.setattr(node_blocks, "LISTED", 0)
     model, q, velocity, pairs = pressed(kind, rough)
     expected = summed_one_by_one(model, q, velocity, pairs)
     assert bool((expected.abs().amax((1, 2)) > 0).all())  # both robots touch themselves
@@ -319,7 +319,7 @@ def force_of(model, pairs: StepPairs, q, velocity) -> torch.Tensor:
 
 def without_code(monkeypatch) -> None:
     """Let torch find what pairs add up to."""
-    for module in (coupling, pair_calls, pair_sums):
+    for module in (node_blocks, pair_calls, pair_sums):
         monkeypatch.setattr(module, "function_of", lambda *name: None)
 
 

@@ -9,26 +9,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, combinations_with_replacement
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchdismech.contact.pairs.node_blocks import NodeBlocks, block_entries, keys_of_pairs
 from torchdismech.contact.pairs.pair_calls import Structure
 from torchdismech.contact.pairs.pair_sums import PairSums
 from torchdismech.contact.pairs.pairs import PairBlocks, Pairs, PairTable, Touching
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.fused import compiled_code_accepts
 from torchdismech.geometry.graphs import neighbours
-from torchdismech.native import Pool, address, function_of
+from torchdismech.native import Pool
 from torchdismech.robot.slides import SlidingEntries
 from torchdismech.solve.linear.base import IndexMap
 from torchdismech.sparse import Pattern
 
 __all__ = ["CouplingCache", "StepPairs"]
 
-BLOCK = 12  # numbers for the sum of a 3 x 3 block in compiled code: three rows of four, so that a row is a vector
 CHUNK = 4096  # pairs whose blocks torch multiplies out at a time, so that they stay in a processor's cache
 MAX_EXCESS = 2  # times the needed pairs of nodes: a pattern that joins more is replaced by one for the needed alone
 TIGHT = 2.0  # times the needed pairs of nodes: a pattern that joins no more is as good as one for the needed alone
@@ -37,103 +36,6 @@ TIGHT = 2.0  # times the needed pairs of nodes: a pattern that joins no more is 
 # pattern costs .1 to .4 ms a robot and step, in the factorization.
 FEW_STEPS, FEW_ROBOTS = 20, 16
 LARGE = 1_000_000  # numbers: the memory of larger matrices is kept, as to allocate it takes as long as to fill it
-LISTED = 4_000_000  # pairs of nodes up to which a table of all of them is kept: 32 MB
-
-
-@dataclass(frozen=True)
-class NodeBlocks:
-    """Where the 3 x 3 blocks of all pairs of nodes that a pattern joins stand among its nnz values.
-
-    There are 2 U blocks for U pairs of nodes (i, j): first those with the rows of i and the columns of j, then the
-    *transposed* ones with the rows of j and the columns of i.
-
-    Attributes
-    ----------
-    keys : (U,) increasing keys i * N + j of the pairs of nodes, i >= j.
-    entries : (9, 2 U) indices of the blocks' entries among the values; nnz for entries that are not in the matrix:
-        those of clamped dofs, and of a symmetric pattern one of each two equal entries of a diagonal block.
-    nodes : number of nodes N.
-    summed : how many of the blocks compiled code sums: all, or without the transposed ones if the pattern is symmetric.
-    from_sums : (nnz,) int32, for each value the index among these sums, of `BLOCK` numbers each, of the one that is
-        added to it; -1 for none.
-    """
-
-    keys: np.ndarray
-    entries: IndexMap
-    nodes: int
-    summed: int
-    from_sums: np.ndarray
-
-    @classmethod
-    def of(cls, pattern: Pattern, keys: np.ndarray, unknown: np.ndarray) -> NodeBlocks:
-        """Return the blocks for keys of pairs; `unknown` (N, 3) numbers the nodes' unknowns, -1 where clamped."""
-        i, j = keys // len(unknown), keys % len(unknown)
-        rows, cols = _block_entries(unknown, np.concatenate([i, j]), np.concatenate([j, i]))
-        kept = (rows >= 0) & (cols >= 0)
-        if pattern.symmetric:
-            kept &= (rows >= cols) | (np.concatenate([i, j]) != np.concatenate([j, i]))
-            rows, cols = np.maximum(rows, cols), np.minimum(rows, cols)
-        entries = np.full(rows.shape, pattern.nnz)
-        entries[kept] = pattern.position(rows[kept], cols[kept])
-        from_sums, blocks = np.full(pattern.nnz + 1, -1), np.arange(2 * len(keys))
-        within = 4 * (np.arange(9)[:, None] // 3) + np.arange(9)[:, None] % 3
-        # transposed blocks first: of a node with itself, the untransposed block is to stay
-        for half in (blocks[:0] if pattern.symmetric else blocks[len(keys) :], blocks[: len(keys)]):
-            from_sums[entries[:, half]] = BLOCK * half + within
-        summed = len(keys) if pattern.symmetric else 2 * len(keys)
-        return cls(keys, IndexMap(entries), len(unknown), summed, from_sums[:-1].astype(np.int32))
-
-    def numbers_of(self, keys: Tensor) -> Tensor:
-        """Return the numbers of the blocks with the rows of node i and the columns of j, for any keys i * N + j.
-
-        -1 for pairs of nodes that the pattern does not join.
-        """
-        if self._listed is not None:
-            return self._listed.on(keys.device)[keys]
-        i, j = keys // self.nodes, keys % self.nodes
-        key, sorted_keys = torch.maximum(i, j) * self.nodes + torch.minimum(i, j), self._keys.on(keys.device)
-        rank = torch.searchsorted(sorted_keys, key).clamp(max=max(len(sorted_keys) - 1, 0))
-        is_joined = sorted_keys[rank] == key if len(sorted_keys) else torch.zeros_like(key, dtype=torch.bool)
-        return torch.where(is_joined, rank + len(sorted_keys) * (i < j), -1)
-
-    @cached_property
-    def _keys(self) -> IndexMap:
-        return IndexMap(self.keys)
-
-    @cached_property
-    def _listed(self) -> IndexMap | None:
-        """The results (N^2,) of `numbers_of` for all keys; None where these are too many to be listed."""
-        if self.nodes**2 > LISTED:
-            return None
-        listed, count = np.full(self.nodes**2, -1), len(self.keys)
-        i, j = self.keys // self.nodes, self.keys % self.nodes
-        listed[j * self.nodes + i] = count + np.arange(count)
-        listed[self.keys] = np.arange(count)  # after the transposed ones, so that it holds for nodes with themselves
-        return IndexMap(listed)
-
-    def numbers_of_pairs(self, nodes: Tensor) -> Tensor | None:
-        """Return the numbers of the blocks (C, n^2) of each two nodes of pairs (C, n), row by row.
-
-        None if the pattern lacks one of them.
-        """
-        find, (count, each) = function_of("blocks_of_pairs"), nodes.shape
-        if find is None or not nodes.is_cpu:
-            blocks = self.numbers_of((nodes[:, :, None] * self.nodes + nodes[:, None, :]).flatten(1))
-            return None if bool((blocks < 0).any()) else blocks
-        numbers = nodes.new_empty(count, each * each)
-        listed = None if self._listed is None else self._listed.array
-        arguments = (each, count, nodes.contiguous(), self.nodes, listed, self.keys, len(self.keys), numbers)
-        return numbers if find(*map(address, arguments)) else None
-
-    def of_tables(self, pairs: Pairs) -> dict[PairTable, Tensor] | None:
-        """Return for each table the numbers (C, n^2) of its pairs' blocks; None if the pattern lacks one of them."""
-        pair_blocks = {}
-        for table in pairs.tables:
-            blocks = self.numbers_of_pairs(table.listed.nodes)
-            if blocks is None:
-                return None
-            pair_blocks[table] = blocks
-        return pair_blocks
 
 
 @dataclass(eq=False)
@@ -191,7 +93,7 @@ class Coupling:
     def block_places(self, table: PairTable) -> Structure:
         """Return where compiled code has to add the blocks of a table's pairs: the structure `Blocks` in `pairs.cpp`.
 
-        Its code first sums the blocks of a robot, `BLOCK` numbers each, then adds these sums to the nnz values. Blocks
+        Its code first sums the blocks of a robot, then adds these sums to the nnz values. Blocks
         that are not summed are left out: those of the other triangle of a symmetric matrix.
         """
         if table not in self._block_places:
@@ -414,7 +316,7 @@ class CouplingCache:
 
     def needed(self, pairs: Pairs) -> np.ndarray:
         """Return the increasing keys of the pairs of nodes that pairs need, and of those joined without contact."""
-        return np.union1d(self._distinct(pairs.tables), self._joined)
+        return np.union1d(keys_of_pairs(pairs.tables, len(self.unknown)), self._joined)
 
     def tight_coupling(self, pairs: Pairs, spare: bool) -> Coupling:
         """Return the coupling for pairs with a new pattern, for these alone; see `StepPairs.tighten`."""
@@ -422,31 +324,12 @@ class CouplingCache:
         self._extend(self._with_next(needed) if spare else needed, keep=False)
         return self.coupling(pairs)
 
-    def _keys(self, table: PairTable) -> Iterator[Tensor]:
-        """Yield the keys (C,) i * N + j, i >= j, of the pairs of a table, for each choice of two of their n nodes.
-
-        A node with itself is such a choice, too.
-        """
-        columns = table.listed.nodes.t().contiguous()
-        for first, second in combinations_with_replacement(columns, 2):
-            yield torch.maximum(first, second) * len(self.unknown) + torch.minimum(first, second)
-
-    def _distinct(self, tables: tuple[PairTable, ...]) -> np.ndarray:
-        """Return the increasing keys (K,) of all pairs of nodes that occur in a pair of some table."""
-        count, keys = len(self.unknown), chain.from_iterable(self._keys(table) for table in tables)
-        if count**2 > LISTED:
-            return torch.cat(list(keys)).unique().cpu().numpy()
-        occurs = torch.zeros(count**2, dtype=torch.bool, device=tables[0].listed.nodes.device)
-        for key in keys:  # marking them takes a tenth of the time of sorting them
-            occurs[key] = True
-        return occurs.nonzero().squeeze(1).cpu().numpy()
-
     def _extend(self, needed: np.ndarray, keep: bool = True) -> None:
         """Replace the pattern by one for the keys needed, and, to `keep` them, those that it has, if not too many."""
         count, joined = len(self.unknown), self._blocks.keys
         self._served = 0
         joined = np.union1d(joined, needed) if keep and len(joined) <= MAX_EXCESS * len(needed) else needed
-        rows, cols = _block_entries(self.unknown, joined // count, joined % count)
+        rows, cols = block_entries(self.unknown, joined // count, joined % count)
         unclamped = (rows >= 0) & (cols >= 0)
         rows, cols = rows[unclamped], cols[unclamped]
         self.pattern = Pattern.union(
@@ -475,12 +358,3 @@ class CouplingCache:
                 a, b = beside[has_neighbour], other[has_neighbour]
                 key_arrays.append(np.maximum(a, b) * count + np.minimum(a, b))
         return np.unique(np.concatenate(key_arrays))
-
-
-def _block_entries(unknown: np.ndarray, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the unknowns (9, U) that are the rows, and the columns, of the 3 x 3 blocks of nodes i and j (U,).
-
-    Entries of a block are row by row; -1 where a dof is clamped.
-    """
-    rows, cols = unknown[i].T, unknown[j].T
-    return np.repeat(rows, 3, axis=0), np.tile(cols, (3, 1))
