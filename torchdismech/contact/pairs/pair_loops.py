@@ -13,7 +13,7 @@ from operator import add
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import LawConstants, LawFormulas
+from torchdismech.contact.law_formulas import LawConstants, LawFormulas
 from torchdismech.fused import Fused
 from torchdismech.geometry.crossing import closest_crossing
 from torchdismech.geometry.distances import Closest, closest_on_triangle, closest_segments, combined, inverse_gram

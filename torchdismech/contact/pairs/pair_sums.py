@@ -14,7 +14,7 @@ from operator import is_
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import LawConstants
+from torchdismech.contact.law_formulas import LawConstants
 from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls, Structure
 from torchdismech.contact.pairs.pair_loops import KNOWN, PairLoops
 from torchdismech.contact.pairs.pairs import PairTable, Summary

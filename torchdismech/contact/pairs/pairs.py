@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.law import LawConstants
+from torchdismech.contact.law_formulas import LawConstants
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_loops import FIRST, FIXED, ROW_OF_GAP, ROW_OF_SHARE, Kernel, PairLoops, vectors
 from torchdismech.geometry.distances import Closest
