@@ -18,6 +18,7 @@ from torchdismech import (
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate import forward
+from torchdismech.integrate.candidates import PairsOfStep
 from torchdismech.integrate.recorded import recording, touching_steps
 from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.recorded.step import RecordedStep
@@ -179,8 +180,8 @@ def test_gradients_by_steps_that_touch(friction, trained, monkeypatch):
         run = unroll(model, start.replace(velocity=velocity), integrator, 40)
         run.positions[-1].square().sum().backward()
         gradients.append((velocity.grad, weight.grad))
-        kinds = [kind for kind in model.recordings if kind.backward_with_pairs]
-        recorded = [passes for kind in kinds for passes in kind.backward_with_pairs.values() if passes.recording]
+        backward = [found for kind in model.recordings for found in kind.backward.items()]
+        recorded = [passes for (contacts, _), passes in backward if contacts is PairsOfStep and passes.recording]
         assert bool(recorded) == (trained == "gravity" and wait < 10**9)
     for found, expected in zip(*gradients, strict=True):
         # both solve the same adjoint equations, with patterns of their own

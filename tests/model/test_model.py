@@ -283,6 +283,16 @@ def test_an_exchanged_term_counts_in_forces_and_energies():
     assert torch.allclose(model.mechanics.elastic_force(start, q), 2 * force, rtol=1e-12)
 
 
+def test_clones_have_tensors_of_their_own():
+    """Find the same numbers in clones of a state and a report, in other memory."""
+    model = rod()
+    after, info = ImplicitEuler(1e-3).step(model, model.initial_state(batch=2))
+    state, report = after.clone(), info.clone()
+    for of_clone, own in ((state.fields(), after.fields()), (report.tensors(), info.tensors())):
+        assert all(torch.equal(a, b) for a, b in zip(of_clone, own, strict=True))
+        assert not {tensor.data_ptr() for tensor in of_clone} & {tensor.data_ptr() for tensor in own if tensor.numel()}
+
+
 def test_states_are_shown_in_a_line():
     """Say how many robots there are, of how many dofs, and when; of states of all models, not all of their numbers."""
     state = rod().initial_state(2)

@@ -85,6 +85,10 @@ class StepInfo:
         contact = {k: torch.cat([p.contact[k] for p in parts]) for k in parts[0].contact}
         return replaced(parts[0], **own, contact=contact)
 
+    def clone(self) -> Self:
+        """Return a report with copies of its tensors."""
+        return self.with_tensors(tensor.clone() for tensor in self.tensors())
+
     def tensors(self) -> list[Tensor]:
         """Return all tensors, those of the contact report last."""
         return [*self._numbers().values(), *self.contact.values()]

@@ -61,6 +61,10 @@ class BatchState:
         """Return a copy with detached tensors."""
         return self.with_fields(tensor.detach() for tensor in self.fields())
 
+    def clone(self) -> Self:
+        """Return a copy with copies of its tensors."""
+        return self.with_fields(tensor.clone() for tensor in self.fields())
+
     def rows(self, index: Tensor | slice | Sequence[int] | int) -> Self:
         """Return the robots that `index` selects (a mask, indices, a slice, or the number of one robot)."""
         one = isinstance(index, int) or getattr(index, "ndim", 1) == 0  # a number, also of NumPy or in a tensor

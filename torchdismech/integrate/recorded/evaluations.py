@@ -134,7 +134,8 @@ class RecordedEvaluations:
         if (end := recording.finish_by_recordings()) is None:
             return None
         self.took_whole_step = True
-        return _copied(*end)
+        after, info = end
+        return after.clone(), info.clone()  # the next step overwrites them
 
     def step_on_obstacles(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, if no parts touch and obstacles are constraints.
@@ -261,8 +262,10 @@ class RecordedEvaluations:
         if recording is None:
             return None
         recording.start(self._inputs_of(problem), problem)
-        end = recording.finish_with_pairs()
-        return None if end is None else WholeStep(*_copied(*end), PairsOfStep(self._watch.found), None)
+        if (end := recording.finish_with_pairs()) is None:
+            return None
+        after, info = end
+        return WholeStep(after.clone(), info.clone(), PairsOfStep(self._watch.found), None)
 
     # ---- inside ------------------------------------------------------------------------------------------------
 
@@ -349,11 +352,6 @@ def _watch_of_pairs(problem: StepProblem, sees_touch: bool) -> PairWatch | None:
         return PairWatch(problem, sees_touch)
     except Unrecordable:
         return None
-
-
-def _copied(after: State, info: StepInfo) -> tuple[State, StepInfo]:
-    """Return copies of states and report, which are in memory that the next step overwrites."""
-    return after.with_fields(map(torch.clone, after.fields())), info.with_tensors(map(torch.clone, info.tensors()))
 
 
 def _evaluated_with_tractions(equations: StepEquations, x: Tensor, *tractions: Tensor) -> Any:

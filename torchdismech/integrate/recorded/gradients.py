@@ -77,8 +77,8 @@ class RecordedPasses:
             *range(recipe.n_state, recipe.n_own),
             *map(number_of.get, kind.movable_places),
         ]
-        of_kind = kind.backward_with_pairs if isinstance(recipe.candidates, PairsOfStep) else kind.backward
-        passes = of_kind.get(tuple(k is not None and needed[k][1] for k in order))
+        requires_gradients = tuple(k is not None and needed[k][1] for k in order)
+        passes = kind.backward.get((type(recipe.candidates), requires_gradients))
         if passes is None or passes.recording is None:
             return None
         if isinstance(recipe.candidates, PairsOfStep):
@@ -192,14 +192,7 @@ def _recording_for(
 ) -> RecordedAdjoint | None:
     """Return the recording for inputs that require the same gradients, made now if it is due; None before."""
     requires_gradients, contacts = tuple(tensor.requires_grad for tensor in inputs), recipe.candidates
-    of_kind = kind.backward
-    if isinstance(contacts, PointLoads):
-        of_kind = kind.backward_under_loads
-    elif isinstance(contacts, PairsOfStep):
-        of_kind = kind.backward_with_pairs
-    passes = of_kind.get(requires_gradients)
-    if passes is None:
-        passes = of_kind[requires_gradients] = BackwardPasses()
+    passes = kind.backward.setdefault((type(contacts), requires_gradients), BackwardPasses())
     if isinstance(contacts, PairsOfStep) and passes.pairs is not None and not passes.pairs.take(contacts.pairs):
         passes.pairs, passes.recording, passes.count = None, None, 0  # the matrix has another pattern
     passes.count += 1

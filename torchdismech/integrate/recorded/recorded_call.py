@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchdismech.native.graphs import recorded
@@ -46,8 +45,6 @@ class RecordedCall:
 
 def _copied(outputs: Any) -> Any:
     """Return copies of the outputs, which the next call overwrites."""
-    if isinstance(outputs, State):
-        return outputs.with_fields(map(torch.clone, outputs.fields()))
-    if isinstance(outputs, Tensor):
+    if isinstance(outputs, State | Tensor):
         return outputs.clone()
     return [None if tensor is None else tensor.clone() for tensor in outputs]

@@ -119,7 +119,7 @@ class _Series:
         if self._totals is None:
             none = replaced(SeveralSteps.none(like.residual), contact=like.contact)
             with outside_inference_mode():
-                self._totals = none.with_tensors(map(torch.clone, none.tensors()))
+                self._totals = none.clone()
         torch._foreach_zero_(self._totals.tensors())
 
 
@@ -217,9 +217,7 @@ class UnaidedSeries(_Series):
                 keeper.keep(number, *self.step.result)
             self._hand_on(*self.step.result)
             number += 1
-        after, totals = self._problem.state, self._report(number)
-        copied = totals.with_tensors(map(torch.clone, totals.tensors()))
-        return after.with_fields(map(torch.clone, after.fields())), copied
+        return self._problem.state.clone(), self._report(number).clone()
 
     def _taken_alone(self, controls: Sequence[Control], number: int) -> bool:
         """Take a step by its recordings, one part after the other; return whether they do so for all robots."""

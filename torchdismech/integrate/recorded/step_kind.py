@@ -109,9 +109,8 @@ class StepKind:
     more_recordings : of whole steps, the same as `recording`, for other threads.
     replayed_steps : how many steps recordings have taken, for a part of a batch each.
     left_steps : how many steps recordings have begun, and Python has taken to their end.
-    backward, backward_under_loads, backward_with_pairs : the backward passes through the steps, by which of the inputs
-        require gradients: those without contact that is searched for, those with loads of obstacles that are
-        constraints, and those in which parts may touch.
+    backward : the backward passes through the steps, by the class of their contacts, as of `StepRecipe.candidates`, and
+        by which of the inputs require gradients.
     plane : how the robots lie in their plane; None if that is not known.
     refused, gradients_refused : whether the steps, or their backward passes, turned out not to be recordable.
     """
@@ -137,9 +136,7 @@ class StepKind:
         self.bytes_at_a_time = problem.state.batch * evaluation_bytes(problem.model) if on_cpu else 0
         self.more_recordings: list[RecordedStep] = []
         self.replayed_steps = self.left_steps = 0
-        self.backward: dict[tuple[bool, ...], BackwardPasses] = {}
-        self.backward_under_loads: dict[tuple[bool, ...], BackwardPasses] = {}
-        self.backward_with_pairs: dict[tuple[bool, ...], BackwardPasses] = {}
+        self.backward: dict[tuple[type, tuple[bool, ...]], BackwardPasses] = {}
         self.refused = self.gradients_refused = False
 
     @property
