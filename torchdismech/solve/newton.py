@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from torch import Tensor
 from torchdismech.errors import Status
 from torchdismech.solve.linear import shifted_factor
 from torchdismech.solve.progress import Progress, begun
-from torchdismech.solve.rounds import Steps, TriedSteps, accepted_or_shortened, plain_round, steps_taken
+from torchdismech.solve.rounds import PlainRound, Steps, TriedSteps, accepted_or_shortened, plain_round, steps_taken
 from torchdismech.solve.search import RUNNING, DividingSearch, NewtonOptions, Root, System
 from torchdismech.solve.trial import tried
 
@@ -23,6 +25,8 @@ SHORTEST_DESCENT = 2.0**-20
 ENOUGH = 1e-4  # least decrease of the potential, relative to what its slope predicts, with which a step is accepted
 HIDDEN = 1e-8  # predicted decrease relative to the potential below which rounding hides it
 TINY = 1e-300  # J, added so that the comparison also works where the potential is zero
+
+Outcome = TypeVar("Outcome", PlainRound, TriedSteps)
 
 
 def newton(system: System, x: Tensor, options: NewtonOptions, running: Tensor | None = None) -> Root:
@@ -172,15 +176,11 @@ class _LineSearch(DividingSearch):
         recorded_round = self.system.recording(plain_round)
         if recorded_round is None or not self.steps.all_new_newton_steps or self.system.descending:
             return None
-        after, flags = recorded_round(self.system, self.progress, self.options, with_matrix=not self.ends_next)
-        bad, more, unconverged, far = flags.tolist()
-        if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
-            after, flags = recorded_round(self.system, self.progress, self.options)
-            bad, more, _, far = flags.tolist()
+        take_round = partial(recorded_round, self.system, self.progress, self.options)
+        outcome, (bad, more, _, far) = self._outcome_and_flags(take_round)
         if bad:
             return None
-        self._set_progress(after)
-        self.ends_next, self.steps = not far, self.steps.after_moving()
+        self._go_on_from(outcome.after, far)
         return more
 
     def _tried_steps(self) -> bool:
@@ -195,21 +195,34 @@ class _LineSearch(DividingSearch):
         if descends:
             self._shorten_directions()
         steps = self._steps(active, begun, descends)
-        outcome = steps_taken(self.system, at, options, steps, with_matrix=not self.ends_next)
-        # in a round whose steps are all accepted this is the only transfer that the host waits for
-        bad, more, unconverged, far = outcome.flags.tolist()
-        if self.ends_next and unconverged:  # not the last round after all: repeat it with the matrix for the next one
-            outcome = steps_taken(self.system, at, options, steps)
-            bad, more, _, far = outcome.flags.tolist()
+        take_round = partial(steps_taken, self.system, at, options, steps)
+        outcome, (bad, more, _, far) = self._outcome_and_flags(take_round)
         if potential is not None and options.line_search:
             outcome = outcome._replace(good=active & steps.solved & self._descended(outcome, potential))
             bad = bool((active & ~outcome.good).any())
         if bad:
             self.ends_next = False
             return self._accept_or_shorten(outcome, by_norm=not descends)
-        self._set_progress(outcome.after)
-        self.ends_next, self.steps = not far, self.steps.after_moving()
+        self._go_on_from(outcome.after, far)
         return more
+
+    def _outcome_and_flags(self, take_round: Callable[..., Outcome]) -> tuple[Outcome, list[bool]]:
+        """Return the outcome of a round and its flags, see `Trial`.
+
+        A round that is expected to be the last is taken without the matrix, and repeated with it where it is not.
+        """
+        outcome = take_round(with_matrix=not self.ends_next)
+        # in a round whose steps are all accepted this is the only transfer that the host waits for
+        _, _, unconverged, _ = flags = outcome.flags.tolist()
+        if self.ends_next and unconverged:
+            outcome = take_round(with_matrix=True)
+            flags = outcome.flags.tolist()
+        return outcome, flags
+
+    def _go_on_from(self, after: Progress, far: bool) -> None:
+        """Take the state of the search after a round in which all rows took their steps; `far` is a flag of `Trial`."""
+        self._set_progress(after)
+        self.ends_next, self.steps = not far, self.steps.after_moving()
 
     def _steps(self, active: Tensor, begun: Tensor | None, descends: bool) -> Steps:
         """Return the steps to try in this round.

@@ -20,6 +20,7 @@ from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, System
 from torchdismech.solve.trial import Measure, Move, Trial, tried
 
 __all__ = [
+    "PlainRound",
     "Steps",
     "TriedSteps",
     "plain_round",
@@ -78,16 +79,21 @@ class TriedSteps(NamedTuple):
     length: Tensor
 
 
-def plain_round(
-    system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True
-) -> tuple[Progress, Tensor]:
+class PlainRound(NamedTuple):
+    """The outcome of a round of whole Newton steps: `after` and `flags` as of `TriedSteps`."""
+
+    after: Progress
+    flags: Tensor
+
+
+def plain_round(system: System, at: Progress, options: NewtonOptions, with_matrix: bool = True) -> PlainRound:
     """Return the state of a search after the whole Newton step of each row, and the flags (4,) of `Trial`.
 
     If the first flag holds, some row must not take its whole step: discard the returned state and go on by
     `newton.resumed`, or by another round, from `at`.
     """
     steps = tried_steps(system, at, options, with_matrix=with_matrix)
-    return steps.after, steps.flags
+    return PlainRound(steps.after, steps.flags)
 
 
 def tried_steps(

@@ -11,7 +11,7 @@ from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.primal_dual import next_iterates
 from torchdismech.solve.linear import Solver
 from torchdismech.solve.progress import Progress, first_measures
-from torchdismech.solve.rounds import plain_round
+from torchdismech.solve.rounds import PlainRound, plain_round
 from torchdismech.solve.search import NewtonOptions
 
 __all__ = ["SearchRounds"]
@@ -61,8 +61,8 @@ class SearchRounds:
         return self._call(results, (first_measures,), options.solver, [options.weight, x])
 
     def plain_round(
-        self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool = True
-    ) -> tuple[Progress, Tensor]:
+        self, equations: StepEquations, at: Progress, options: NewtonOptions, with_matrix: bool
+    ) -> PlainRound:
         """Return the progress after a round of Newton's method, and its flags, as `solve.rounds.plain_round` does."""
 
         def taken(weight: Tensor, tolerance: Tensor, *rows: Tensor) -> list[Tensor]:
@@ -72,4 +72,4 @@ class SearchRounds:
 
         kind = (plain_round, options.max_iterations, options.line_search, with_matrix)
         *after, flags = self._call(taken, kind, options.solver, [options.weight, options.tolerance, *at])
-        return Progress(*after), flags
+        return PlainRound(Progress(*after), flags)
