@@ -22,13 +22,20 @@ from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 LAWS = {"penalty": lambda: Penalty(200.0, 1e-3), "barrier": lambda: Barrier(0.1, 1e-3), "constraint": Complementarity}
 
 
-def two_rods(contact=None, height=0.05, still=False):
-    """Return a rod that is held, at both ends or everywhere (`still`), and one that falls onto it from a height [m]."""
+def two_rods(contact=None, height=0.05, still=False, load=None):
+    """Return a rod that is held, at both ends or everywhere (`still`), and one that falls onto it from a height [m].
+
+    Parameters
+    ----------
+    load : a force on both of them, beside their weight.
+    """
     builder, material = RobotBuilder(), Material(1e6, 1000.0)
     low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 11), Circle(4e-3), material)
     builder.add_rod(straight((0.01, -0.08, height), (0.01, 0.1, height), 10), Circle(4e-3), material)
     builder.clamp(nodes=low.tolist() if still else [int(low[0]), int(low[-1])])
     builder.add_force(forces.Gravity((0, 0, -9.81)))
+    if load is not None:
+        builder.add_force(load)
     if contact is not None:
         builder.add_contact(contact)
     return builder.finalize(compile=False)

@@ -47,12 +47,13 @@ def recordings(monkeypatch):
     return taken
 
 
-def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005):
+def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005, load=None):
     """Return rods that fall across one that is held, in a model of its own, and states of `robots` from which they do.
 
     Parameters
     ----------
     drop : from which height [m].
+    load : a force on the rods, beside their weight.
     """
     builder, material = RobotBuilder(), Material(1e6, 1000.0)
     low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), Circle(4e-3), material, name="low")
@@ -62,6 +63,8 @@ def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005):
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     law = Penalty(300.0, 1e-3) if law is None else law
     builder.add_contact(SelfContact(law, *([Friction(friction, 1e-2)] if friction else [])))
+    if load is not None:
+        builder.add_force(load)
     if floor is not None:
         builder.add_contact(floor)
     model = builder.finalize(compile=False)
@@ -165,24 +168,44 @@ def test_changed_constants_are_seen(recordings, monkeypatch):
         assert_same(steps, harder(other, course(other, start, integrator)))
 
 
-@pytest.mark.parametrize("trained", ["gravity", "stiffness"])
+class Wind(forces.Force):
+    """A user's load, on all nodes alike."""
+
+    constant = True
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("force", torch.tensor([1e-3, 0, -1e-3]))
+
+    def forward(self, state, control):
+        """Return the force (B, n)."""
+        return self.body.on_nodes(self.force.expand_as(state.positions))
+
+
+TRAINED = {
+    "gravity": lambda model: model.forces[0].acceleration,
+    "wind": lambda model: model.forces[1].force,
+    "stiffness": lambda model: model.self_contacts[0].law.response.stiffness,
+}
+
+
+@pytest.mark.parametrize("trained", TRAINED)
 @pytest.mark.parametrize("friction", [0.0, 0.3])
 def test_gradients_by_steps_that_touch(friction, trained, monkeypatch):
     """Find the gradients that steps without a recording have, by a recording unless contact of parts is trained."""
     gradients, integrator = [], ImplicitEuler(2e-3, **TIGHT)
     for wait in (recording.STEPS_BEFORE_RECORDING, 10**9):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", wait)
-        model, start = dropped(friction, robots=2)
+        model, start = dropped(friction, robots=2, load=Wind() if trained == "wind" else None)
         course(model, start, integrator)
-        weight = model.forces[0].acceleration if trained == "gravity" else model.self_contacts[0].law.response.stiffness
-        weight.requires_grad_()
+        weight = TRAINED[trained](model).requires_grad_()
         velocity = start.velocity.clone().requires_grad_()
         run = unroll(model, start.replace(velocity=velocity), integrator, 40)
         run.positions[-1].square().sum().backward()
         gradients.append((velocity.grad, weight.grad))
         backward = [found for kind in model.recordings for found in kind.backward.items()]
         recorded = [passes for (contacts, _), passes in backward if contacts is PairsOfStep and passes.recording]
-        assert bool(recorded) == (trained == "gravity" and wait < 10**9)
+        assert bool(recorded) == (trained != "stiffness" and wait < 10**9)
     for found, expected in zip(*gradients, strict=True):
         # both solve the same adjoint equations, with patterns of their own
         assert float(expected.abs().max()) > 0

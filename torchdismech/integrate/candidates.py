@@ -16,6 +16,7 @@ from torchdismech.contact.pairs.pairs import Pairs
 from torchdismech.contact.passing import pairs_passed, passed_obstacle
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.model.mechanics import Mechanics
 from torchdismech.records import replaced
 from torchdismech.robot.state import State
 
@@ -73,10 +74,13 @@ class PointLoads:
         """Whether no point bears a load."""
         return not bool(self.load.any())
 
-    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of the step with these loads; of some robots (B,) of the batch, if given."""
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of the step with these loads; see `ContactCandidates.equations`."""
         end, load = (self.end, self.load) if robots is None else (self.end[robots], self.load[robots])
-        return problem.equations(constraints=constraints_of_points(self.contact, problem.state, end, load))
+        constraints = constraints_of_points(self.contact, problem.state, end, load)
+        return problem.equations(constraints=constraints, mechanics=mechanics)
 
     def with_found(self, candidates: ContactCandidates | None, robots: Tensor) -> PointLoads:
         """Return the loads with those of some robots (B,) bool that a search among candidates, if any, has found."""
@@ -105,9 +109,11 @@ class PairsOfStep:
         """Whether there is no pair."""
         return self.pairs.listed.none
 
-    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of the step with these pairs; of some robots (B,) of the batch, if given."""
-        return problem.equations(self.pairs if robots is None else self.pairs.rows(robots))
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of the step with these pairs; see `ContactCandidates.equations`."""
+        return problem.equations(self.pairs if robots is None else self.pairs.rows(robots), mechanics=mechanics)
 
 
 class PointsOfRecording:
@@ -127,13 +133,15 @@ class PointsOfRecording:
         solver = problem.equations(constraints=constraints).solver()
         constraints.found_entries(solver.pattern, problem.model.unknowns.number)
 
-    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of the step with these loads, for all robots."""
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of the step with these loads, for all robots; see `ContactCandidates.equations`."""
         assert robots is None
         constraints = copy.copy(self._constraints)
         constraints.begin(problem.state, problem.end)
         constraints.load = self._load.flatten(0, 1).index_select(0, self._place)
-        return problem.equations(constraints=constraints)
+        return problem.equations(constraints=constraints, mechanics=mechanics)
 
 
 def constraints_of_points(
@@ -192,10 +200,17 @@ class ContactCandidates:
             )
             self._find_candidates(ahead)
 
-    def equations(self, problem: StepProblem, robots: Tensor | None = None) -> StepEquations:
-        """Return the equations of a step with these candidates; of some robots (B,) of the batch, if given."""
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of a step with these candidates; of some robots (B,) of the batch, if given.
+
+        Parameters
+        ----------
+        mechanics : the forces, if not those of the model.
+        """
         pairs = self.pairs if self.pairs is None or robots is None else self.pairs.rows(robots)
-        return problem.equations(pairs, self.constraints(problem.state, robots))
+        return problem.equations(pairs, self.constraints(problem.state, robots), mechanics)
 
     def without_state(self) -> ContactCandidates:
         """Return a copy for the equations alone, which does not keep the state before the step alive."""

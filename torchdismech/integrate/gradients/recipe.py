@@ -121,8 +121,10 @@ class StepRecipe:
     def equations(self, tensors: Sequence[Tensor], robots: Tensor | None = None) -> StepEquations:
         """Return the equations of the step from these tensors; of some robots (B,) of the batch, if given."""
         problem = self.problem(tensors, robots)
-        if self.load is not None:
+        if self.candidates is None:
             equations = problem.equations(mechanics=self.mechanics)
+        else:
+            equations = self.candidates.equations(problem, robots, self.mechanics)
+        if self.load is not None:
             equations.set_load(self.load)
-            return equations
-        return problem.equations() if self.candidates is None else self.candidates.equations(problem, robots)
+        return equations
