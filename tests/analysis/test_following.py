@@ -328,8 +328,7 @@ def test_a_shell_snaps_through():
     assert path.status.tolist() == [Status.CONVERGED] and path.slope.min() < 0 and float(height[-1]) < 0
     for k in range(0, len(path.states), 4):
         balance = Static().equations(model, path.states[k], Control())
-        load = balance.load * path.load_factor[k, 0]
-        balance.set_load(load)
+        balance.load = balance.load * path.load_factor[k, 0]
         residual = balance.residual(path.states[k].q[:, model.unknowns.index])
         assert residual.norm() < 1e-7  # forces to 1e-8 N, and angles transported anew
 

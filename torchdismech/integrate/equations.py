@@ -81,12 +81,6 @@ class StepEquations:
         self._closed_form, self._eager_loads = not model.mechanics.uncompiled_terms(), self.mechanics.eager_loads
         # found here, as torch.compile takes no arrays of NumPy, which triangles are
         self.smooth_change = smooth_change(model, scheme)
-        self._load: Tensor | None = None
-        # its derivative by q, and its part that is known before the step
-        self._acceleration: tuple[Tensor, Tensor | float] | None = None
-        self._prescribed: PrescribedMotion | None = None
-        self._keeps_edge_lengths: Tensor | None = None
-        self._terms_recorded = False
         self._bare_start = start if start.pairs is None else dataclasses.replace(start, pairs=None)
 
     @property
@@ -149,7 +143,7 @@ class StepEquations:
             equations = StepEquations(
                 self.model, self.scheme, start_of_part, self.base[robots], self.dt, self.mechanics
             )
-            equations.set_load(self.load[robots])
+            equations.load = self.load[robots]
             with equations.descended(self.descending):
                 yield equations
 
@@ -174,27 +168,13 @@ class StepEquations:
 
     def prepare(self) -> None:
         """Find what is the same in all evaluations of the step, once, so that compiled functions need not."""
-        if self._acceleration is None:
-            self._acceleration = self._acceleration_by_change()
-        if not self._terms_recorded and self.compiles_whole:
-            if self.model.compilation.runs_compiled(self.base.shape[0], self.base):
-                self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
-            self._terms_recorded = True
-        if self._load is None:
-            _, _, time = self.evaluated_at(self.start.state.q)
-            self._load = self.mechanics.constant_load(self.start, time)
-        if self._keeps_edge_lengths is None:
-            pushing_obstacles = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
-            if pushing_obstacles:
-                with torch.no_grad():
-                    q, time = self.start.state.q, self.start.state.time
-                    out_of_reach = reduce(
-                        torch.logical_and, (obstacle.out_of_reach(q, time) for obstacle in pushing_obstacles)
-                    )
-                    self._keeps_edge_lengths = out_of_reach.to(q.dtype)
+        _ = self._acceleration, self.load, self.keeps_edge_lengths
+        if self.compiles_whole and self.model.compilation.runs_compiled(self.base.shape[0], self.base):
+            self.mechanics.layout.elastic.record(dofs_of(self.base), self.start.constants)
 
-    def _acceleration_by_change(self) -> tuple[Tensor, Tensor | float]:
-        """Return the acceleration as a linear function of the change of q in the step.
+    @cached_property
+    def _acceleration(self) -> tuple[Tensor, Tensor | float]:
+        """The acceleration as a linear function of the change of q in the step.
 
         That is its derivative () by the change, and the acceleration (B, n) without any change.
         """
@@ -203,28 +183,24 @@ class StepEquations:
         if known is None:
             return gain, 0.0
         known = known / self.dt
-        prescribed = self.model.unknowns.prescribed
-        if scheme.rings and len(prescribed):
-            motion = self._prescribed = PrescribedMotion.of(scheme, state, self.base, self.dt, prescribed)
-            change = (self.base - state.q).index_select(1, prescribed)
-            known = self.model.unknowns.with_prescribed(known, motion.inertial - gain * change)
+        if self._prescribed is not None:
+            change = (self.base - state.q).index_select(1, self.model.unknowns.prescribed)
+            known = self.model.unknowns.with_prescribed(known, self._prescribed.inertial - gain * change)
         return gain, known
 
-    def set_load(self, load: Tensor, keeps_edge_lengths: Tensor | None = None) -> None:
-        """Set the external forces (B, n) that do not change within the step, in place of evaluating them.
+    @cached_property
+    def _prescribed(self) -> PrescribedMotion | None:
+        """The motion of prescribed dofs; None where the scheme finds it, as that of others, or there are none."""
+        prescribed = self.model.unknowns.prescribed
+        if not (self.scheme.rings and len(prescribed)):
+            return None
+        return PrescribedMotion.of(self.scheme, self.start.state, self.base, self.dt, prescribed)
 
-        Parameters
-        ----------
-        keeps_edge_lengths : sets the property of this name, too; None: it is found where there are obstacles.
-        """
-        self._load, self._keeps_edge_lengths = load, keeps_edge_lengths
-
-    @property
+    @cached_property
     def load(self) -> Tensor:
-        """The external forces (B, n) that do not change within the step."""
-        self.prepare()
-        assert self._load is not None
-        return self._load
+        """The external forces (B, n) that do not change within the step; set it where they are known already."""
+        _, _, time = self.evaluated_at(self.start.state.q)
+        return self.mechanics.constant_load(self.start, time)
 
     @property
     def has_potential(self) -> bool:
@@ -233,8 +209,6 @@ class StepEquations:
 
     def acceleration(self, q: Tensor) -> Tensor:
         """Return the acceleration (B, n) of the inertial force for q (B, n) at the end of the step."""
-        self.prepare()
-        assert self._acceleration is not None
         gain, known = self._acceleration
         return gain * (q - self.start.state.q) + known
 
@@ -457,7 +431,7 @@ class StepEquations:
         weight = self.model.unknowns.residual_weight()
         return weight, self.force_scale(weight), first_iterate(self, ahead) if x is None else x
 
-    @property
+    @cached_property
     def keeps_edge_lengths(self) -> Tensor | None:
         """For each robot (B,) 1 where moves keep the lengths of edges, 0 where an obstacle pushes; None: 1 for all.
 
@@ -465,8 +439,12 @@ class StepEquations:
         stretched. That is far more than the distance within which surfaces press on each other. Where contact is a
         constraint, its loads take care of that.
         """
-        self.prepare()
-        return self._keeps_edge_lengths
+        pushing = [obstacle for obstacle in self.model.obstacles if not obstacle.constrained]
+        if not pushing:
+            return None
+        with torch.no_grad():
+            q, time = self.start.state.q, self.start.state.time
+            return reduce(torch.logical_and, (obstacle.out_of_reach(q, time) for obstacle in pushing)).to(q.dtype)
 
     def advanced(self, x: Tensor, step: Tensor) -> Tensor:
         """Return x moved by the step, with edges as long as the step would make them to first order."""

@@ -126,5 +126,5 @@ class StepRecipe:
         else:
             equations = self.candidates.equations(problem, robots, self.mechanics)
         if self.load is not None:
-            equations.set_load(self.load)
+            equations.load = self.load
         return equations

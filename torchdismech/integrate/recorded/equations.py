@@ -56,7 +56,7 @@ class RecordedEquations(StepEquations):
         start = dataclasses.replace(recorded.start, pairs=pairs)
         arguments = recorded.model, recorded.scheme, start, recorded.base, recorded.dt, recorded.mechanics
         super().__init__(*arguments, constraints)
-        self.set_load(recorded.load, recorded.keeps_edge_lengths)
+        self.load, self.keeps_edge_lengths = recorded.load, recorded.keeps_edge_lengths
         self._find_recordings, self._static = find_recordings, Values() if static is None else static
         self._recordings = find_recordings(pairs)
 

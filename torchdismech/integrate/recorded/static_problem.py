@@ -120,7 +120,7 @@ class StaticProblem:
         """
         equations = self.problem.equations(pairs, constraints, self.mechanics)
         if self.load is not None:
-            equations.set_load(self.load)
+            equations.load = self.load
         equations.prepare()
         return equations
 
