@@ -138,8 +138,9 @@ class _ChunkSolver:
         after, info, candidates = _solved_in_python(problem.replace(recorded=recording), controls)
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
-        taken_whole = recording is not None and candidates is None and recording.took_whole_step
-        taken_whole = taken_whole or isinstance(candidates, PointLoads | PairsOfStep)
+        # steps of robots with contact leave candidates, unless a recording takes them as a whole
+        in_python = problem.model.contact.none or isinstance(candidates, ContactCandidates)
+        taken_whole = recording is not None and not in_python
         self._keep(after, info, SolvedChunk(chunk, kind if taken_whole else None, candidates))
 
     def _solve_course(
@@ -285,7 +286,7 @@ def _solved_in_python(problem: StepProblem, controls: Sequence[Control]) -> tupl
     if taken.unsolved is None:
         if len(controls) > 1:
             return *problem.recorded.following_whole_steps(controls), None
-        return taken.after, taken.info, None if problem.recorded.took_whole_step else taken.contacts
+        return taken.after, taken.info, taken.contacts if taken.bears_load else None
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
     assert isinstance(taken.contacts, PointLoads) and not isinstance(candidates, PointLoads | PairsOfStep)

@@ -2,8 +2,8 @@
 
 With TORCHDISMECH_PLAIN=1 in the environment of a process nothing is recorded, and no compiled code, kernel or
 torch.compile takes part, whatever models ask for. So a debugger meets every operation of every step, and one can tell
-whether a result is due to the code that makes steps fast. On a CPU steps take some 20 times as long, and results are
-the same to rounding.
+whether a result is due to the code that makes steps fast. On a CPU a step of one rod takes some 60 times as long, and
+results are the same to rounding.
 """
 
 from __future__ import annotations

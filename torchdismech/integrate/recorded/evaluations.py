@@ -85,8 +85,6 @@ class RecordedEvaluations:
     Attributes
     ----------
     static : the static buffers.
-    took_whole_step : whether recordings have solved the started step as a whole, and nothing that is searched for
-        touches.
     """
 
     def __init__(self, kind: StepKind, problem: StepProblem):
@@ -104,7 +102,6 @@ class RecordedEvaluations:
         self._to_set_up: float | Tensor | None = None  # dt of a step that is not set up yet
         self._touching_steps: TouchingSteps | None = None
         self._series: UnaidedSeries | None = None
-        self.took_whole_step = False
         self._touches = problem.method.scheme.inertial and bool(problem.model.contact.constrained_obstacles)
         # recordings of whole steps by their classes; None: there can be none
         self._whole_steps: dict[type, RecordedStep | RecordedContactStep | None] = {}
@@ -116,7 +113,7 @@ class RecordedEvaluations:
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
-        self._inputs, self._to_set_up, self.took_whole_step = inputs, problem.dt, False
+        self._inputs, self._to_set_up = inputs, problem.dt
 
     def step_apart(self, problem: StepProblem) -> tuple[State, StepInfo] | None:
         """Return the states after the started step without contact that is searched for, and how it went.
@@ -133,7 +130,6 @@ class RecordedEvaluations:
         recording.start(self._inputs_of(problem), problem)
         if (end := recording.finish_by_recordings()) is None:
             return None
-        self.took_whole_step = True
         after, info = end
         return after.clone(), info.clone()  # the next step overwrites them
 
@@ -143,9 +139,7 @@ class RecordedEvaluations:
         None where no recording takes it.
         """
         recording = self._recording_by(RecordedContactStep, problem)
-        taken = None if recording is None else recording.taken(self._inputs_of(problem), problem)
-        self.took_whole_step = taken is not None and taken.unsolved is None and not taken.bears_load
-        return taken
+        return None if recording is None else recording.taken(self._inputs_of(problem), problem)
 
     def whole_step(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, by a recording that needs no search for pairs.
@@ -161,7 +155,6 @@ class RecordedEvaluations:
         # where pairs were looked for anew; but the caller asks before the step whether parts touch
         if taken is None and self._watch.known and self._watch.found is not found and self.parts_touch == touch:
             taken = self._known_whole_step(problem)
-        self.took_whole_step = self.took_whole_step and taken is not None
         return taken
 
     def _known_whole_step(self, problem: StepProblem) -> WholeStep | None:
@@ -208,7 +201,6 @@ class RecordedEvaluations:
         keeper : keeps the states after each of the steps.
         other_pairs : whether other pairs may touch in later steps than in the first.
         """
-        self.took_whole_step = False  # several are not differentiated as one
         recording = self._recording_of_whole_steps
         assert recording is not None
         if self._series is None or self._series.step is not recording:
@@ -258,7 +250,7 @@ class RecordedEvaluations:
         assert self._watch is not None and self._watch.found is not None
         if self._touching_steps is None:
             self._touching_steps = TouchingSteps(self._kind, self._watch)
-        recording, self.took_whole_step = self._touching_steps.recording_of(problem), False
+        recording = self._touching_steps.recording_of(problem)
         if recording is None:
             return None
         recording.start(self._inputs_of(problem), problem)
