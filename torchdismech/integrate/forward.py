@@ -135,7 +135,7 @@ class _ChunkSolver:
         follows = self._takes_following and chunk.whole and kind is not None and kind.all_forces
         self._takes_following = False
         controls = [problem.control, *problem.following] if follows else [problem.control]
-        after, info, candidates = _solved_in_python(problem.replace(recorded=recording), controls)
+        after, info, candidates = _taken(problem.replace(recorded=recording), controls)
         if kind is not None and recording is None:
             kind.count(int(info.iterations.max()))
         # steps of robots with contact leave candidates, unless a recording takes them as a whole
@@ -270,31 +270,32 @@ def of_chunk(problem: StepProblem, chunk: Chunk) -> StepProblem:
     )
 
 
-def _solved_in_python(problem: StepProblem, controls: Sequence[Control]) -> tuple[State, StepInfo, StepContacts | None]:
+def _taken(problem: StepProblem, controls: Sequence[Control]) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
 
-    Steps are taken by a recording, if there is one that needs no search for pairs, and robots that it does not solve by
-    Python.
+    A recording takes the step where it needs no search for pairs; Python takes it else, and for the robots that the
+    recording does not solve.
 
     Parameters
     ----------
     controls : of the step, and of those after it that may be taken, too; then the report is a `SeveralSteps`.
     """
-    taken = None if problem.recorded is None else problem.recorded.whole_step(problem)
-    if problem.recorded is None or taken is None:
-        return _solved_without_recording(problem)
+    recorded = problem.recorded
+    taken = None if recorded is None else recorded.whole_step(problem)
+    if recorded is None or taken is None:
+        return _solved_where_finite(problem)
     if taken.unsolved is None:
         if len(controls) > 1:
-            return *problem.recorded.following_whole_steps(controls), None
+            return *recorded.following_whole_steps(controls), None
         return taken.after, taken.info, taken.contacts if taken.bears_load else None
     rest = problem.replace(running=taken.unsolved)
-    after, info, candidates = _solved_without_recording(rest, taken.info.iterations)
+    after, info, candidates = _solved_where_finite(rest, taken.info.iterations)
     assert isinstance(taken.contacts, PointLoads) and not isinstance(candidates, PointLoads | PairsOfStep)
     after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
     return after, info, taken.contacts.with_found(candidates, taken.unsolved)
 
 
-def _solved_without_recording(
+def _solved_where_finite(
     problem: StepProblem, tried: Tensor | None = None
 ) -> tuple[State, StepInfo, StepContacts | None]:
     """Return the states after a step, how it went, and its contact candidates, None where nothing touches.
