@@ -159,17 +159,20 @@ class TestUsersForces:
 
     def test_a_force_that_changes_itself_is_refused(self, replays):
         """Say so, instead of recording each step anew."""
-
-        class Counting(Wind):
-            records = True
-
-            def nodal_force(self, state, control):
-                self.calls += 1
-                return super().nodal_force(state, control)
-
         model = rods_on_cpu(3, Counting(), solver="dense")
         with pytest.raises(InputError, match="Counting: says `records`, but tensors, attributes or modules change"):
             ImplicitEuler(5e-3).step(model, model.initial_state(batch=3))
+
+
+class Counting(Wind):
+    """A force that says `records`, and changes itself whenever it is evaluated."""
+
+    records = True
+
+    def nodal_force(self, state, control):
+        """Return the force on the nodes (B, N, 3)."""
+        self.calls += 1
+        return super().nodal_force(state, control)
 
 
 class Silent(Wind):
@@ -266,14 +269,6 @@ class TestOnACPU:
 
     def test_a_force_that_changes_itself_is_refused(self):
         """Say so, instead of recording each step anew."""
-
-        class Counting(Wind):
-            records = True
-
-            def nodal_force(self, state, control):
-                self.calls += 1
-                return super().nodal_force(state, control)
-
         model = rods_on_cpu(3, Counting())
         with pytest.raises(InputError, match="Counting: says `records`, but tensors, attributes or modules change"):
             ImplicitEuler(5e-3).step(model, model.initial_state(batch=3))
