@@ -305,6 +305,14 @@ BELOW_ZERO = {
 }
 
 
+def test_a_force_that_sets_what_follows_from_its_kind_is_refused():
+    """Refuse a class that says itself whether it varies: with False it would neither vary nor be constant."""
+    with pytest.raises(InputError, match="Still.varies: follows from `constant` and `explicit`"):
+
+        class Still(forces.Force):
+            varies = False
+
+
 @pytest.mark.parametrize("name", BELOW_ZERO)
 def test_coefficients_below_zero_are_refused(name):
     """Refuse a drag that would push things along, and a density below zero, also of one robot among others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -86,6 +86,14 @@ class Force(OnBody):
     per_robot: tuple[str, ...] = ()  # names of parameters and buffers that may have a leading robot dimension
     not_negative: tuple[str, ...] = ()  # names of those that a step refuses below zero
     dependence: Dependence | PairDependence | None  # for forces whose derivatives come from autograd, else None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "varies" in vars(cls):
+            raise InputError(
+                f"{cls.__name__}.varies: follows from `constant` and `explicit`; steps would leave out a force that "
+                "says otherwise. Set `constant = True` for a force that does not change within a step"
+            )
 
     def __init__(self, explicit: bool = False):
         super().__init__()
