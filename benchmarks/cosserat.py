@@ -13,31 +13,36 @@ solution: what is compared is the cost of its steps in time. The distance of the
 **Equal error.** All nodes are compared every 50 ms. The largest distance from the fine solution, over the largest
 displacement of a node in it, has to stay below `BOUND`. Each simulator takes the largest step that does. PyElastica's
 is the largest stable one, and far within the bound; that is what explicit steps cost. Ours are those of implicit Euler,
-the midpoint rule or Newmark's, or the next smaller ones, whichever are cheapest for the batch. The same steps are taken
-in single precision, too: its rounding leaves a larger residual, which the row shows, and the same error. PyElastica has
-double precision only.
+the midpoint rule, Newmark's or BDF2, or the next smaller ones, whichever are cheapest for the batch. How exactly each
+step is solved is chosen in the same way, as an error of the solution shows in the motion like one of the step. The same
+steps are taken in single precision, too: its rounding leaves a larger residual, which the row shows, and the same
+error. PyElastica has double precision only.
 
-Time is process CPU time on one thread, medians of runs in turns; building, compiling and warming up come before. In a
-batch Young's moduli differ by 10 %, and the error is that of the first robot, which has the nominal one.
+Time is process CPU time on one thread, medians of runs in turns; building, compiling and warming up come before. A run
+is timed without a look at what is between its beginning and its end: the nodes that are compared come from another run
+of the same steps, with the same bits. In a batch Young's moduli differ by up to 10 %, each robot has a fine solution of
+its own, and the error is that of the worst one; what counts for one robot is right for all of these, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
-from itertools import pairwise
-from typing import Any
+from itertools import pairwise, product
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.jobs import Job
-from benchmarks.machine import now, warm_up
+from benchmarks.machine import now
 from benchmarks.peers import pyelastica_simulator, pyelastica_stepped
-from benchmarks.rods import RELATIVE_TOLERANCE, converged_rows, iterations_of, youngs_of_batch
+from benchmarks.rods import converged_rows, iterations_of, youngs_of_batch
 from benchmarks.table import Row
 from torchdismech import (
+    BDF2,
     Circle,
     Control,
     ImplicitEuler,
@@ -57,9 +62,9 @@ SAMPLE = 0.05  # s between the times at which nodes are compared
 # Share of the largest displacement. The models themselves differ by as much (see `rows`), and no soft robot's stiffness
 # is known better; a smaller bound would measure digits that nobody uses.
 BOUND = 1e-2
-INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark}
+INTEGRATORS = {"euler": ImplicitEuler, "midpoint": ImplicitMidpoint, "newmark": Newmark, "bdf2": BDF2}
+TOLERANCES = (1e-6, 1e-3, 1e-2)  # relative tolerances of our steps; looser ones leave robots unmoved in short steps
 LADDER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # steps in `SAMPLE`: dt from 50 ms to 0.4 ms
-FINE = 256  # steps in `SAMPLE`, of the midpoint rule
 PEER_LADDER, PEER_TRIALS = 0.95, 50  # ratio of a step size of PyElastica's to the one tried before; number of trials
 PEER_FINE = 2  # steps in the time `Rod.crossing` of its fine solution: enough where errors are far below the bound
 REPEATS = 3
@@ -133,21 +138,35 @@ class Rod:
 
 @dataclass(frozen=True)
 class Course:
-    """The motion of a batch of rods, and its cost.
+    """The motion of a batch of our rods.
 
     Attributes
     ----------
-    track : nodes (T, N, 3) of the first rod, after each `SAMPLE` [m].
-    seconds : CPU time of all steps.
-    converged, residual, iterations : of our steps only: robots that converged in every step, the largest residual over
-        the force scale among the last steps before each sample, and the mean number of Newton iterations.
+    track : nodes (T, B, N, 3) after each `SAMPLE` [m].
+    converged : number of robots that converged in every step.
+    residual : the largest residual over the force scale among the last steps before each sample.
+    iterations : mean number of Newton iterations of a step.
     """
 
     track: np.ndarray
-    seconds: float
-    converged: int | None = None
-    residual: float | None = None
-    iterations: float | None = None
+    converged: int
+    residual: float
+    iterations: float
+
+
+class Way(NamedTuple):
+    """How we take steps: an integrator, its steps in `SAMPLE`, and the relative tolerance to which each is solved."""
+
+    scheme: str
+    steps: int
+    tolerance: float
+
+    def integrator(self) -> Integrator:
+        """Return the integrator."""
+        return INTEGRATORS[self.scheme](dt=SAMPLE / self.steps, relative_tolerance=self.tolerance)
+
+
+FINE = Way("midpoint", 256, 1e-6)
 
 
 def rod_of(kind: str, youngs: float) -> Rod:
@@ -193,27 +212,32 @@ def snake_forcings(rod: Rod) -> list[tuple[str, dict[str, Any]]]:
     return [("MuscleTorques", muscles), ("SlenderBodyTheory", {"dynamic_viscosity": VISCOSITY})]
 
 
-def peer_course(rod: Rod, count: int) -> Course:
-    """Return the motion of PyElastica's rod, with `count` steps in each `SAMPLE`.
+def peer_track(rod: Rod, count: int) -> np.ndarray:
+    """Return the nodes (T, 1, N, 3) of PyElastica's rod at the samples, with `count` steps in each `SAMPLE`.
 
     Where the steps blow up the track ends with nodes that are not finite.
     """
-    pyelastica_stepped(peer_simulator(rod), SAMPLE / count, 20)
-    simulator, track, seconds = peer_simulator(rod), [], 0.0
+    simulator, track = peer_simulator(rod), []
     for sample in range(rod.samples):
         with np.errstate(all="ignore"):  # the track shows where it blows up
-            seconds += pyelastica_stepped(simulator, SAMPLE / count, count, sample * SAMPLE)
-        track.append(simulator.rod.position_collection.T.copy())
+            pyelastica_stepped(simulator, SAMPLE / count, count, sample * SAMPLE)
+        track.append(simulator.rod.position_collection.T[None].copy())
         if not np.isfinite(track[-1]).all():
             break
-    return Course(np.stack(track), seconds)
+    return np.stack(track)
+
+
+def peer_seconds(rod: Rod, count: int) -> float:
+    """Return the CPU time [s] of all of PyElastica's steps, after a warm-up on another rod."""
+    pyelastica_stepped(peer_simulator(rod), SAMPLE / count, 20)
+    return pyelastica_stepped(peer_simulator(rod), SAMPLE / count, count * rod.samples)
 
 
 def peer_steps(rod: Rod, fine: np.ndarray) -> int:
     """Return the fewest steps in `SAMPLE` with which PyElastica is within the bound."""
     for trial in range(PEER_TRIALS):
         count = int(np.ceil(SAMPLE / rod.crossing / PEER_LADDER**trial))
-        if error(rod, peer_course(rod, count).track, fine) <= BOUND:
+        if error(rod, peer_track(rod, count), fine) <= BOUND:
             return count
     raise RuntimeError(f"PyElastica is not within {BOUND:g} of its fine solution with {count} steps: {rod}")
 
@@ -248,83 +272,98 @@ def plan(rod: Rod, integrator: Integrator, start: Tensor, count: int) -> list[Co
     return [Control(natural_curvature=curvature) for curvature in wave(start + steps * integrator.dt, rod)]
 
 
-Way = tuple[str, int]  # an integrator, and its steps in `SAMPLE`
+def controls_of(rod: Rod, way: Way, start: Tensor) -> list[Control] | None:
+    """Return the control of each step of a run that begins at times (B,); None for a rod that nothing drives."""
+    return plan(rod, way.integrator(), start, rod.samples * way.steps) if rod.snake else None
 
 
 def course(rod: Rod, model: Model, batch: int, way: Way) -> Course:
-    """Return the motion of a batch, after a warm-up on its first step."""
-    scheme, count = way
-    integrator = INTEGRATORS[scheme](dt=SAMPLE / count, relative_tolerance=RELATIVE_TOLERANCE)
-    state = model.initial_state(batch=batch)
-
-    warm_up(integrator, model, state, plan(rod, integrator, state.time, 1)[0] if rod.snake else None)
-    track, infos, began = [], [], now()
-    controls = plan(rod, integrator, state.time, rod.samples * count) if rod.snake else None
+    """Return the motion of a batch."""
+    integrator, state = way.integrator(), model.initial_state(batch=batch)
+    track, infos = [], []
+    controls = controls_of(rod, way, state.time)
     for sample in range(rod.samples):
-        own = None if controls is None else controls[sample * count : (sample + 1) * count]
-        state, info = integrator.steps(model, state, count, own)
+        own = None if controls is None else controls[sample * way.steps : (sample + 1) * way.steps]
+        state, info = integrator.steps(model, state, way.steps, own)
         infos.append(info)
-        track.append(state.positions[0])
-    seconds = now() - began
+        track.append(state.positions)
     residual, scale = (torch.stack([getattr(info, name) for info in infos]) for name in ("residual", "force_scale"))
     worst = float((residual / scale)[scale > 0].max())  # nothing pulls at a snake before its wave begins: no scale
-    iterations = float(iterations_of(infos).sum(0).mean()) / (rod.samples * count)
-    return Course(torch.stack(track).numpy(), seconds, converged_rows(infos), worst, iterations)
+    iterations = float(iterations_of(infos).sum(0).mean()) / (rod.samples * way.steps)
+    return Course(torch.stack(track).numpy(), converged_rows(infos), worst, iterations)
 
 
-def fine_track(rod: Rod, model: Model) -> np.ndarray:
-    """Return the nodes (T, N, 3) of one robot at the samples, by small steps: the fine solution."""
-    found = course(rod, model, 1, ("midpoint", FINE))
-    if not found.converged:
+def seconds(rod: Rod, model: Model, batch: int, way: Way) -> float:
+    """Return the CPU time [s] of all steps of a batch in one call, after runs in which they are recorded."""
+    integrator, state = way.integrator(), model.initial_state(batch=batch)
+    controls, costs = controls_of(rod, way, state.time), []
+    for _ in range(3):
+        began = now()
+        integrator.steps(model, state, rod.samples * way.steps, controls)
+        costs.append(now() - began)
+    return costs[-1]
+
+
+def fine_track(rod: Rod, model: Model, batch: int) -> np.ndarray:
+    """Return the nodes (T, B, N, 3) of a batch at the samples, by small steps: the fine solution."""
+    found = course(rod, model, batch, FINE)
+    if found.converged < batch:
         raise RuntimeError(f"a step of the fine solution did not converge: {rod}")
     return found.track
 
 
-def right_ways(rod: Rod, model: Model, fine: np.ndarray) -> list[Way]:
-    """Return the ways within the bound for one robot: each integrator with the fewest steps, and with the next number.
+def right_ways(rod: Rod, models: dict[int, Model], fine: np.ndarray) -> list[Way]:
+    """Return the ways within the bound for all robots: each integrator and tolerance with the fewest steps that are.
 
-    Those that cost one robot more than twice as much as the cheapest are left out.
+    They come with the next numbers of steps, too. Those that cost one robot more than twice as much as the cheapest are
+    left out.
     """
-    seconds: dict[Way, float] = {}
-    for scheme in INTEGRATORS:
-        for count, finer in pairwise(LADDER):
-            run = course(rod, model, 1, (scheme, count))
-            if run.converged and error(rod, run.track, fine) <= BOUND:
-                seconds |= {(scheme, n): course(rod, model, 1, (scheme, n)).seconds for n in (count, finer)}
+    found: list[Way] = []
+    for scheme, tolerance in product(INTEGRATORS, TOLERANCES):
+        for counts in pairwise(LADDER):
+            largest, next_smaller = (Way(scheme, count, tolerance) for count in counts)
+            if is_right(rod, models, largest, fine):
+                found += [largest, next_smaller] if is_right(rod, models, next_smaller, fine) else [largest]
                 break
-    if not seconds:
+    if not found:
         raise RuntimeError(f"not within {BOUND:g} of the fine solution with {LADDER[-2]} steps: {rod}")
-    return [way for way in seconds if seconds[way] <= 2 * min(seconds.values())]
+    cost = {way: min(seconds(rod, models[1], 1, way) for _ in range(REPEATS)) for way in found}
+    return [way for way in found if cost[way] <= 2 * min(cost.values())]
+
+
+def is_right(rod: Rod, models: dict[int, Model], way: Way, fine: np.ndarray) -> bool:
+    """Return whether the steps of all robots converge, alone and in a batch, and lead them within the bound."""
+    runs = ((batch, course(rod, model, batch, way)) for batch, model in models.items())  # begins with one robot
+    return all(run.converged == batch and error(rod, run.track, fine[:, :batch]) <= BOUND for batch, run in runs)
 
 
 def cheapest(rod: Rod, model: Model, batch: int, ways: list[Way]) -> Way:
     """Return the way that costs a batch least, as larger steps may take more iterations than they save."""
-    runs = {way: course(rod, model, batch, way) for way in ways}
-    solved = [way for way, run in runs.items() if run.converged == batch]
-    if not solved:
-        raise RuntimeError(f"no way converged for all of {batch} robots: {rod}")
-    return min(solved, key=lambda way: runs[way].seconds)
+    return min(ways, key=lambda way: min(seconds(rod, model, batch, way) for _ in range(REPEATS)))
 
 
 # ---- both ----------------------------------------------------------------------------------------------------------
 
 
 def error(rod: Rod, track: np.ndarray, fine: np.ndarray) -> float:
-    """Return the largest distance of nodes (T, N, 3) over the largest displacement; infinite where steps blew up."""
+    """Return the largest distance of nodes (T, B, N, 3) over their robot's largest displacement, of the worst robot.
+
+    It is infinite where steps blew up.
+    """
     if not np.isfinite(track).all():
         return float("inf")
-    return float(np.linalg.norm(track - fine, axis=-1).max()) / displacement(rod, fine)
+    distance = np.linalg.norm(track - fine, axis=-1).max((0, 2))
+    return float((distance / np.linalg.norm(fine - rod.nodes, axis=-1).max((0, 2))).max())
 
 
 def displacement(rod: Rod, track: np.ndarray) -> float:
-    """Return the largest displacement of a node from its place at rest [m]."""
-    return float(np.linalg.norm(track - rod.nodes, axis=-1).max())
+    """Return the largest displacement of a node of the first robot from its place at rest [m]."""
+    return float(np.linalg.norm(track[:, 0] - rod.nodes, axis=-1).max())
 
 
-def in_turns(runs: list[Callable[[], Course]]) -> list[Course]:
-    """Return the run of median cost of each; they take turns, so that other load of the machine slows all alike."""
-    ran = [[run() for run in runs] for _ in range(REPEATS)]
-    return [sorted(column, key=lambda found: found.seconds)[REPEATS // 2] for column in zip(*ran, strict=True)]
+def in_turns(runs: list[Callable[[], float]]) -> list[float]:
+    """Return the median seconds of each run; they take turns, so that other load of the machine slows all alike."""
+    return [median(of_one) for of_one in zip(*([run() for run in runs] for _ in range(REPEATS)), strict=True)]
 
 
 def jobs(quick: bool, cuda: bool) -> list[Job]:
@@ -338,54 +377,52 @@ def jobs(quick: bool, cuda: bool) -> list[Job]:
 def rows(kind: str, youngs: float) -> list[Row]:
     """Return PyElastica's row and ours: alone, in a batch, and the batch in single precision with the same steps."""
     torch.set_num_threads(1)
-    rod = rod_of(kind, youngs)
+    rod, most = rod_of(kind, youngs), BATCHES[-1]
     models = {batch: model_of(rod, batch) for batch in BATCHES}
-    fine = fine_track(rod, models[1])
-    peer_fine = peer_course(rod, int(np.ceil(PEER_FINE * SAMPLE / rod.crossing))).track
+    fine = fine_track(rod, models[most], most)
+    peer_fine = peer_track(rod, int(np.ceil(PEER_FINE * SAMPLE / rod.crossing)))
     count = peer_steps(rod, peer_fine)
-    right = right_ways(rod, models[1], fine)
+    right = right_ways(rod, models, fine)
     chosen = {batch: cheapest(rod, model, batch, right) for batch, model in models.items()}
 
-    single = model_of(rod, BATCHES[-1]).to(torch.float32)
-    cases = [*((batch, chosen[batch], models[batch]) for batch in BATCHES), (BATCHES[-1], chosen[BATCHES[-1]], single)]
-    ours = [partial(course, rod, model, batch, way) for batch, way, model in cases]
-    peer, *found = in_turns([partial(peer_course, rod, count), *ours])
-    apart = f"of {displacement(rod, fine):.2g} m; the models are {error(rod, fine, peer_fine):.1e} apart"
-    of_cases = [(batch, way, model.dtype) for batch, way, model in cases]
+    single = model_of(rod, most).to(torch.float32)
+    cases = [*((batch, chosen[batch], models[batch]) for batch in BATCHES), (most, chosen[most], single)]
+    ours = [partial(seconds, rod, model, batch, way) for batch, way, model in cases]
+    peer, *found = in_turns([partial(peer_seconds, rod, count), *ours])
+    apart = f"of {displacement(rod, fine):.2g} m; the models are {error(rod, fine[:, :1], peer_fine):.1e} apart"
     return [
         peer_row(rod, count, peer, peer_fine, apart),
-        *(our_row(rod, *case, run, fine) for case, run in zip(of_cases, found, strict=True)),
+        *(our_row(rod, *case, cost, fine) for case, cost in zip(cases, found, strict=True)),
     ]
 
 
-def peer_row(rod: Rod, count: int, found: Course, fine: np.ndarray, apart: str) -> Row:
+def peer_row(rod: Rod, count: int, cost: float, fine: np.ndarray, apart: str) -> Row:
     """Return PyElastica's row."""
-    wrong = error(rod, found.track, fine)
+    wrong = error(rod, peer_track(rod, count), fine)
     return Row(
         rod.name,
         1,
         f"PyElastica {version('pyelastica')}, dt = {1e6 * SAMPLE / count:.3g} us",
         SAMPLE / count,
-        found.seconds / (count * rod.samples),
+        cost / (count * rod.samples),
         peer=True,
         drift=wrong * displacement(rod, fine),
         note=f"error {wrong:.1e} {apart}",
     )
 
 
-def our_row(rod: Rod, batch: int, way: Way, dtype: torch.dtype, found: Course, fine: np.ndarray) -> Row:
-    """Return the row of a batch of ours whose numbers are of that type."""
-    scheme, count = way
-    precision = "" if dtype == torch.float64 else ", single precision"
-    wrong = error(rod, found.track, fine)
+def our_row(rod: Rod, batch: int, way: Way, model: Model, cost: float, fine: np.ndarray) -> Row:
+    """Return the row of a batch of ours."""
+    run, precision = course(rod, model, batch, way), "" if model.dtype == torch.float64 else ", single precision"
+    wrong = error(rod, run.track, fine[:, :batch])
     return Row(
         rod.name,
         batch,
-        f"{'plane' if rod.planar else 'space'}, {scheme}, dt = {1e3 * SAMPLE / count:.3g} ms{precision}",
-        SAMPLE / count,
-        found.seconds / (count * rod.samples * batch),
-        residual=found.residual,
+        f"{'plane' if rod.planar else 'space'}, {way.scheme}, dt = {1e3 * SAMPLE / way.steps:.3g} ms{precision}",
+        SAMPLE / way.steps,
+        cost / (way.steps * rod.samples * batch),
+        residual=run.residual,
         drift=wrong * displacement(rod, fine),
-        converged=found.converged,
-        note=f"error {wrong:.1e}, {found.iterations:.2f} iterations",
+        converged=run.converged,
+        note=f"error {wrong:.1e}, tolerance {way.tolerance:g}, {run.iterations:.2f} iterations",
     )
