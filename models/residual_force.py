@@ -8,7 +8,7 @@ from torch import Tensor
 from models.edge_features import COUNT, features_between
 from models.mlp import mlp
 from models.options import Positive, Widths
-from torchdismech import Control, State
+from torchdismech import State
 from torchdismech.forces import PairForce
 from torchdismech.forces.dependence import Dependence
 from torchdismech.robot.body import Body
@@ -65,11 +65,10 @@ class ResidualForce(PairForce):
         push = self.network(torch.cat([seen.numbers, *heights], dim=-1))
         return self.force * seen.vectors(push)
 
-    def nodal_force(self, state: State, control: Control) -> Tensor:
-        """Return the force (B, N, 3) [N]."""
-        if not self.directors:
-            return super().nodal_force(state, control)
-        _, m1, m2 = self.frames(state)
-        heights = [m[:, self.edges_of_pairs, 2:] for m in (m1, m2)]
-        x, u = self.of_pairs(state.positions), self.of_pairs(state.node_velocities)
-        return self.summed(self.pair_force(x, u, *heights))
+    def seen_by_pairs(self, state: State) -> list[Tensor]:
+        """Return what `pair_force` is given."""
+        seen = super().seen_by_pairs(state)
+        if self.directors:
+            _, m1, m2 = self.frames(state)
+            seen += [m[:, self.edges_of_pairs, 2:] for m in (m1, m2)]
+        return seen

@@ -82,7 +82,7 @@ def test_forces_on_angles_and_on_all_dofs_go_with_every_clamp(cls, clamp, planar
 
 @pytest.mark.parametrize("cls", FORCES, ids=lambda cls: cls.__name__)
 def test_force_and_derivatives_come_from_one_evaluation(cls, monkeypatch):
-    """Evaluate a force once for both, with the bits of each found by itself; twice where gradients are recorded."""
+    """Evaluate a force once for both, with the bits of each found by itself, and with its gradients if recorded."""
     force, evaluations, forward = cls(), [], cls.forward
     model = clamped_rod(force, "nodes", False)
     state = moving(model)
@@ -93,6 +93,17 @@ def test_force_and_derivatives_come_from_one_evaluation(cls, monkeypatch):
     assert len(evaluations) == 1 and torch.equal(value, alone) and not value.requires_grad
     for found, own in zip(derivatives, expected, strict=True):
         assert all(a is b is None or torch.equal(a, b) for a, b in zip(found, own, strict=True))
-    root = state.q.requires_grad_()
-    value, _ = force.with_derivatives(state.replace(q=root + 0), Control())
-    assert len(evaluations) == 3 and torch.equal(value, alone) and value.requires_grad == (cls is not Damping)
+    # q and velocity both depend on the root, as in a step
+    root = state.q.clone().requires_grad_()
+    at_root = state.replace(q=root + 0, velocity=state.velocity + 100 * root)
+    value, derivatives = force.with_derivatives(at_root, Control())
+    assert len(evaluations) == 2 and torch.equal(value, force(at_root, Control()))
+    again = force.derivatives(at_root, Control())
+    for found, own in zip(derivatives, again, strict=True):
+        assert all(
+            a is b is None or (torch.equal(a, b) and not a.requires_grad) for a, b in zip(found, own, strict=True)
+        )
+    by_root = [
+        torch.autograd.grad(x.square().sum(), root, retain_graph=True)[0] for x in (value, force(at_root, Control()))
+    ]
+    assert torch.equal(*by_root)

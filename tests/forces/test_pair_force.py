@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchdismech import Circle, ImplicitEuler, InputError, Material, RobotBuilder, forces, unroll
+from torchdismech import Circle, Control, ImplicitEuler, InputError, Material, RobotBuilder, forces, unroll
 from torchdismech.testing import check_force
 
 
@@ -84,6 +84,31 @@ def test_steps_are_those_of_a_local_force():
     assert torch.equal(iterations, others)
     # both are solved to 1e-8 of the loads
     assert (q - expected).abs().max() < 1e-10 and (gradient - by).abs().max() < 1e-6 * by.abs().max()
+
+
+@pytest.mark.parametrize("kind", ["as it is", "nodal_force", "hook"])
+def test_force_and_derivatives_come_from_one_evaluation(kind, monkeypatch):
+    """Evaluate pairs once for both, with gradients if recorded; leave what users put around it as it is."""
+    force, evaluations, pair_force = Web(), [], Web.pair_force
+    state = moving(star(force))
+    if kind == "nodal_force":
+        monkeypatch.setattr(Web, "nodal_force", lambda *given: 2 * forces.PairForce.nodal_force(*given), raising=False)
+    if kind == "hook":
+        force.register_forward_hook(lambda *given: 3 * given[-1])
+    root = state.q.requires_grad_()
+    state = state.replace(q=root + 0, velocity=state.velocity + 100 * root)
+    alone, expected = force(state, Control()), force.derivatives(state, Control())
+    monkeypatch.setattr(Web, "pair_force", lambda *given: evaluations.append(1) or pair_force(*given))
+    value, derivatives = force.with_derivatives(state, Control())
+    assert len(evaluations) == (1 if kind == "as it is" else 2) and torch.equal(value, alone)
+    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip(derivatives[0], expected[0], strict=True))
+    by_root, expected_by_root = (
+        torch.autograd.grad(x.square().sum(), root, retain_graph=True)[0] for x in (value, alone)
+    )
+    assert (by_root - expected_by_root).abs().max() <= 1e-12 * by_root.abs().max()  # sums in another order
+    with torch.no_grad():
+        value, _ = force.with_derivatives(state, Control())
+    assert torch.equal(value, alone) and not value.requires_grad
 
 
 def test_another_shape_is_refused():

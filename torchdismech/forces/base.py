@@ -161,11 +161,10 @@ class Force(OnBody):
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the force, and its derivatives without gradients.
 
-        Where autograd finds the derivatives and does not record, both come from one evaluation. Forces that can compute
-        both together faster override it.
+        Where autograd finds the derivatives, both come from one evaluation. Forces that can compute both together
+        faster override it.
         """
-        by_autograd = type(self).derivatives is Force.derivatives
-        if by_autograd and isinstance(self.dependence, Dependence) and not torch.is_grad_enabled():
+        if type(self).derivatives is Force.derivatives and isinstance(self.dependence, Dependence):
             return self.dependence.with_derivatives(self, state, control)
         with torch.no_grad():
             derivatives = self.derivatives(state, control)

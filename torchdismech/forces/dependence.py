@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,10 @@ __all__ = [
     "Dependence",
     "Derivatives",
     "Evaluation",
+    "as_recorded",
     "gradients_by_seeds",
     "products",
+    "variables_of",
 ]
 
 Derivatives = list[tuple[Tensor | None, Tensor | None]]
@@ -79,13 +81,14 @@ class Dependence(nn.Module):
         return self.with_derivatives(force, state, control)[1]
 
     def with_derivatives(self, force: Evaluation, state: State, control: Control) -> tuple[Tensor, Derivatives]:
-        """Return the force (B, n), and the same as `derivatives`, from one evaluation and without gradients."""
-        with AutogradOn():
-            variables = [state.q.detach().requires_grad_(), state.velocity.detach().requires_grad_()]
+        """Return the force (B, n), and the same as `derivatives` without gradients, from one evaluation."""
+        with variables_of(state.q, state.velocity) as variables:
             value = force(state.replace(q=variables[0], velocity=variables[1]), control)
-            if not value.requires_grad:  # the force depends on neither q nor velocity
-                return value, [(None, None)] * len(self._blocks)
-            return value.detach(), [rows.derivatives(value, variables) for rows in self._row_blocks()]
+            depends = value.requires_grad  # on q or velocity, or on what else requires gradients
+            derivatives = [
+                rows.derivatives(value, variables) if depends else (None, None) for rows in self._row_blocks()
+            ]
+        return as_recorded(value), derivatives
 
     def _row_blocks(self) -> list[_Rows]:
         return list(self._blocks)  # type: ignore[arg-type]
@@ -138,6 +141,22 @@ class _Rows(nn.Module):
         for row, (group, k) in zip(gradient, passes, strict=True):
             blocks[:, group, k] = row[:, self.columns[group]] * self.valid[group]
         return blocks
+
+
+@contextmanager
+def variables_of(*tensors: Tensor) -> Iterator[list[Tensor]]:
+    """Give tensors of the same numbers by which functions of them are differentiated, with autograd on in the block.
+
+    Where autograd records, gradients go on through them to the tensors given.
+    """
+    goes_on = torch.is_grad_enabled()
+    with AutogradOn():  # a view is another variable than its base: functions of this may stand in another view
+        yield [t.view_as(t) if goes_on and t.requires_grad else t.detach().requires_grad_() for t in tensors]
+
+
+def as_recorded(value: Tensor) -> Tensor:
+    """Return what was evaluated with autograd on, without gradients where autograd does not record."""
+    return value if torch.is_grad_enabled() else value.detach()
 
 
 def gradients_by_seeds(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchdismech.autograd import AutogradOn
 from torchdismech.errors import InputError, shape_or_kind
-from torchdismech.forces.dependence import Block, Derivatives, gradients_by_seeds
+from torchdismech.forces.dependence import Block, Derivatives, as_recorded, gradients_by_seeds, variables_of
 from torchdismech.forces.local import LocalForce
 from torchdismech.robot.body import Body
 from torchdismech.robot.state import Control, State
@@ -52,7 +52,20 @@ class PairForce(LocalForce):
 
     def nodal_force(self, state: State, control: Control) -> Tensor:
         """Return the force on the nodes (B, N, 3) [N]."""
-        return self.summed(self._checked(self.of_pairs(state.positions), self.of_pairs(state.node_velocities)))
+        return self.summed(self._checked(*self.seen_by_pairs(state)))
+
+    def seen_by_pairs(self, state: State) -> list[Tensor]:
+        """Return what `pair_force` is given: positions and velocities of both nodes (B, P, 2, 3)."""
+        return [self.of_pairs(state.positions), self.of_pairs(state.node_velocities)]
+
+    def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
+        """Return the force, and its derivatives without gradients, from one evaluation of `pair_force`."""
+        own, general = type(self), (LocalForce.forward, PairForce.nodal_force, LocalForce.derivatives)
+        is_changed = (own.forward, own.nodal_force, own.derivatives) != general or self._forward_hooks
+        if is_changed or self._forward_pre_hooks or not isinstance(self.dependence, PairDependence):
+            return super().with_derivatives(state, control)
+        force, derivatives = self.dependence.with_derivatives(self._checked, self.seen_by_pairs(state))
+        return self.body.on_nodes(self.summed(force)), derivatives
 
     def of_pairs(self, of_nodes: Tensor) -> Tensor:
         """Return values of nodes (B, N, ...) for both nodes of each pair, (B, P, 2, ...)."""
@@ -72,9 +85,9 @@ class PairForce(LocalForce):
         self.register_buffer("edges_of_pairs", torch.arange(len(edges), device="cpu").repeat(2), persistent=False)
         self.dependence = PairDependence(pairs)
 
-    def _checked(self, x: Tensor, u: Tensor) -> Tensor:
+    def _checked(self, *seen: Tensor) -> Tensor:
         """Return `pair_force` (B, P, 3); refuse a result of another shape."""
-        force, expected = self.pair_force(x, u), (len(x), len(self.pairs), 3)
+        force, expected = self.pair_force(*seen), (len(seen[0]), len(self.pairs), 3)
         if not isinstance(force, Tensor) or tuple(force.shape) != expected:
             raise InputError(
                 f"{type(self).__name__}.pair_force: expected the force of each pair, of shape (B, P, 3) = {expected}, "
@@ -98,17 +111,24 @@ class PairDependence(nn.Module):
 
     def derivatives(self, force: Any, state: State, control: Control) -> Derivatives:
         """Return the derivatives by position and by velocity (B, P, 3, 6); None for zero."""
-        with AutogradOn():
-            both = (state.positions, state.node_velocities)
-            variables = [force.of_pairs(of_nodes.detach()).requires_grad_() for of_nodes in both]
-            value = force.pair_force(*variables)
+        return self.with_derivatives(force.pair_force, force.seen_by_pairs(state))[1]
+
+    def with_derivatives(self, pair_force: Callable[..., Tensor], seen: Sequence[Tensor]) -> tuple[Tensor, Derivatives]:
+        """Return a force on pairs (B, P, 3), and the same as `derivatives` without gradients, from one evaluation.
+
+        Parameters
+        ----------
+        seen : positions and velocities of both nodes (B, P, 2, 3), which `pair_force` is given.
+        """
+        with variables_of(*seen) as variables:
+            value = pair_force(*variables)
             if not value.requires_grad:
-                return [(None, None)]
+                return value, [(None, None)]
             seeds = value.new_zeros(3, *value.shape)
             for k in range(3):
                 seeds[k, ..., k].fill_(1.0)
-            gradients = gradients_by_seeds(value, variables, seeds)
-            by_position, by_velocity = (
-                None if gradient is None else gradient.movedim(0, 2).flatten(3) for gradient in gradients
-            )
-            return [(by_position, by_velocity)]
+            gradients = gradients_by_seeds(value, variables, seeds, retain_graph=True)
+        by_position, by_velocity = (
+            None if gradient is None else gradient.movedim(0, 2).flatten(3) for gradient in gradients
+        )
+        return as_recorded(value), [(by_position, by_velocity)]

@@ -166,6 +166,11 @@ class StepEquations:
         others = self.constraints is not None or self.start.pairs is not None or self._eager_loads
         return self._closed_form and not others
 
+    @property
+    def evaluates_once(self) -> bool:
+        """Whether one evaluation gives the matrix, and the residual as autograd records it."""
+        return self._closed_form and self.constraints is None and self.start.pairs is None
+
     def prepare(self) -> None:
         """Find what is the same in all evaluations of the step, once, so that compiled functions need not."""
         _ = self._acceleration, self.load, self.keeps_edge_lengths

@@ -117,7 +117,7 @@ def _residual_and_matrix(
     that of the equations given.
     """
     compiled = equations.model.compilation.active
-    if equations.compiles_whole and not compiled:
+    if equations.evaluates_once and not compiled:
         with torch.enable_grad():  # one evaluation gives both; autograd does not record the matrix
             residual, values = equations.residual_and_matrix(x)
         return equations, residual, values.detach()
