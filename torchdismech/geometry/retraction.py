@@ -69,14 +69,14 @@ class LengthPreservingMove(nn.Module):
             return moved
         of_robots = () if kept is None else (kept,)
         changes = _MISSING_CHANGES(len(self.edges), q.t(), step.t(), self._ends, *of_robots)  # (3, E, B)
-        moved[:, : 3 * self.n_nodes].unflatten(1, (self.n_nodes, 3)).add_(self._shifts(changes).permute(2, 1, 0))
+        moved[:, : 3 * self.n_nodes].unflatten(1, (self.n_nodes, 3)).add_(self._shifts(changes).permute(2, 0, 1))
         return moved
 
     def _shifts(self, changes: Tensor) -> Tensor:
-        """Return the shifts (3, N, B) of nodes that fit wanted changes (3, E, B) of edge vectors."""
+        """Return the shifts (N, 3, B) of nodes that fit wanted changes (3, E, B) of edge vectors."""
         if len(self.shifts) == 1:
-            return self.shifts[0](changes)
-        return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)])
+            return self.shifts[0](changes).transpose(0, 1)
+        return torch.stack([self.shifts[k](changes[axis]) for axis, k in enumerate(self._map_of_axis)], dim=1)
 
 
 def _missing_changes(q: Tensor, step: Tensor, ends: Tensor, kept: Tensor | None = None) -> tuple[Tensor, ...]:

@@ -9,6 +9,8 @@
 #include <functional>
 #include <type_traits>
 
+#include "lanes.h"
+
 namespace {
 
 constexpr int DIMS = 4, OPERANDS = 4;
@@ -238,14 +240,17 @@ void reduced_lines(char* const* p, Lines of) {
     T& made = at<T>(p[0], c, of.across[0]);
     T number = made;
     int64_t k = 0;
-    if (of.along[2] == sizeof(T)) {
-      constexpr int64_t LANES = 32 / sizeof(T) * 4;
-      const T* line = reinterpret_cast<const T*>(read);
-      T lane[LANES];
-      for (T& one : lane) one = number;
-      for (; k + LANES <= of.count; k += LANES)
-        for (int64_t j = 0; j < LANES; ++j) lane[j] = f(lane[j], line[k + j]);
-      for (const T& one : lane) number = f(number, one);
+    if constexpr (std::is_floating_point<T>::value) {  // compilers leave choices between numbers that are not vectors
+      if (of.along[2] == sizeof(T)) {
+        constexpr int64_t WIDTH = VECTOR_BYTES / sizeof(T), VECTORS = 4;
+        Vec<T> lane[VECTORS];
+        for (Vec<T>& one : lane) one = Vec<T>{} + number;
+        for (; k + VECTORS * WIDTH <= of.count; k += VECTORS * WIDTH)
+          for (int64_t j = 0; j < VECTORS; ++j)
+            lane[j] = f(lane[j], read_once<Vec<T>>(read + (k + j * WIDTH) * sizeof(T)));
+        const Vec<T> found = f(f(lane[0], lane[1]), f(lane[2], lane[3]));
+        for (int64_t j = 0; j < WIDTH; ++j) number = f(number, T(found[j]));
+      }
     }
     for (; k < of.count; ++k) number = f(number, at<T>(read, k, of.along[2]));
     made = number;
@@ -507,14 +512,14 @@ struct Reciprocal {
   T operator()(T x) const { return T(1) / x; }
 };
 
-// NaN wins, as in torch.
-template <typename T>
+// Of two numbers, or of each two of two vectors; NaN wins, as in torch.
 struct Larger {
-  T operator()(T a, T b) const { return a != a ? a : (b != b ? b : (a < b ? b : a)); }
+  template <typename V>
+  V operator()(V a, V b) const { return ((a >= b) | (a != a)) ? a : b; }
 };
-template <typename T>
 struct Smaller {
-  T operator()(T a, T b) const { return a != a ? a : (b != b ? b : (b < a ? b : a)); }
+  template <typename V>
+  V operator()(V a, V b) const { return ((a <= b) | (a != a)) ? a : b; }
 };
 
 template <typename T>
@@ -535,8 +540,8 @@ void calculated(const Instruction& op) {
     case ADD: return binary<T, T, std::plus<T>>(op);
     case SUBTRACT: return binary<T, T, std::minus<T>>(op);
     case MULTIPLY: return binary<T, T, std::multiplies<T>>(op);
-    case MAXIMUM: return reduced<T, Larger<T>>(op);
-    case MINIMUM: return reduced<T, Smaller<T>>(op);
+    case MAXIMUM: return reduced<T, Larger>(op);
+    case MINIMUM: return reduced<T, Smaller>(op);
   }
   compared<T>(op);
 }
