@@ -69,12 +69,12 @@ def test_both_simulators_move_the_rods_of_the_comparison_alike(kind, youngs, dur
     """Move a rod by both for a while: its nodes are where the other's are."""
     pytest.importorskip("elastica")
     rod = replace(cosserat.rod_of(kind, youngs), duration=duration)
-    peer = cosserat.peer_course(rod, int(np.ceil(2 * cosserat.SAMPLE / rod.crossing)))
-    ours = cosserat.course(rod, cosserat.model_of(rod, 1), 1, ("midpoint", 16))
-    assert ours.converged == 1 and ours.track.shape == peer.track.shape
+    peer = cosserat.peer_track(rod, int(np.ceil(2 * cosserat.SAMPLE / rod.crossing)))
+    ours = cosserat.course(rod, cosserat.model_of(rod, 1), 1, cosserat.Way("midpoint", 16, 1e-6))
+    assert ours.converged == 1 and ours.track.shape == peer.shape
     # shear, rotary inertia and how curvature is measured; measured: 0.8 %, 0.7 % and 0.3 % of the displacement
-    assert cosserat.error(rod, ours.track, peer.track) < 0.01
-    assert cosserat.displacement(rod, peer.track) > 5e-3
+    assert cosserat.error(rod, ours.track, peer) < 0.01
+    assert cosserat.displacement(rod, peer) > 5e-3
 
 
 @pytest.mark.parametrize(("kind", "youngs"), [("helix", 1e7), ("snake", 1e6)])
@@ -82,25 +82,47 @@ def test_single_precision_moves_the_rods_of_the_comparison_alike(kind, youngs):
     """Take the same steps in single precision: all converge, and lead to the same places."""
     rod = replace(cosserat.rod_of(kind, youngs), duration=0.2)
     model = cosserat.model_of(rod, 4)
-    double = cosserat.course(rod, model, 4, ("newmark", 4))
-    single = cosserat.course(rod, model.to(torch.float32), 4, ("newmark", 4))
+    way = cosserat.Way("newmark", 4, 1e-6)
+    double = cosserat.course(rod, model, 4, way)
+    single = cosserat.course(rod, model.to(torch.float32), 4, way)
     assert single.track.dtype == np.float32 and single.converged == 4
-    # a thirtieth of the bound to which steps in time are held; measured: 7e-6 and 1.2e-4 of the displacement
+    # a thirtieth of the bound to which steps in time are held; measured of one robot: 7e-6 and 1.2e-4
     assert cosserat.error(rod, single.track, double.track) < cosserat.BOUND / 30
 
 
 def test_the_fewest_steps_within_the_bound_are_taken(monkeypatch):
-    """Find a number of steps that is within the bound where the next coarser one is not; what blew up never is."""
+    """Find a number of steps that is within the bound for all robots where the next coarser one is not."""
     monkeypatch.setattr(cosserat, "INTEGRATORS", {"midpoint": cosserat.ImplicitMidpoint})
+    monkeypatch.setattr(cosserat, "TOLERANCES", (1e-6,))
     rod = replace(cosserat.rod_of("cantilever", 1e6), duration=0.2)
-    model = cosserat.model_of(rod, 1)
-    fine = cosserat.course(rod, model, 1, ("midpoint", 64)).track
-    (scheme, count), *_ = cosserat.right_ways(rod, model, fine)
-    coarser = cosserat.LADDER[cosserat.LADDER.index(count) - 1]
-    for steps, right in ((count, True), (coarser, False)):
-        found = cosserat.course(rod, model, 1, (scheme, steps))
-        assert (cosserat.error(rod, found.track, fine) <= 0.01) == right
+    models = {batch: cosserat.model_of(rod, batch) for batch in (1, 3)}
+    fine = cosserat.course(rod, models[3], 3, cosserat.Way("midpoint", 64, 1e-6)).track
+    way, *_ = cosserat.right_ways(rod, models, fine)
+    coarser = way._replace(steps=cosserat.LADDER[cosserat.LADDER.index(way.steps) - 1])
+    for steps, right in ((way, True), (coarser, False)):
+        assert cosserat.is_right(rod, models, steps, fine) == right
+        found = cosserat.course(rod, models[3], 3, steps).track
+        apart = [np.linalg.norm(found[:, k] - fine[:, k], axis=-1).max() for k in range(3)]
+        far = [np.linalg.norm(fine[:, k] - rod.nodes, axis=-1).max() for k in range(3)]
+        assert cosserat.error(rod, found, fine) == pytest.approx(max(a / f for a, f in zip(apart, far, strict=True)))
+
+
+def test_what_blew_up_is_never_right():
+    """Call a track that is not finite infinitely wrong."""
+    rod = cosserat.rod_of("cantilever", 1e6)
+    fine = rod.nodes[None, None] + np.ones((2, 1, 101, 3))
     assert cosserat.error(rod, np.full_like(fine, np.nan), fine) == math.inf
+
+
+def test_a_run_in_one_call_leads_where_the_compared_nodes_are(monkeypatch):
+    """Time the steps whose error is seen: taken at once, and up to each time of comparison, they have the same bits."""
+    rod = replace(cosserat.rod_of("snake", 1e6), duration=0.1)
+    model, way, ends = cosserat.model_of(rod, 1), cosserat.Way("newmark", 8, 1e-3), []
+    expected = cosserat.course(rod, model, 1, way).track[-1]
+    steps = cosserat.INTEGRATORS["newmark"].steps
+    monkeypatch.setattr(cosserat.INTEGRATORS["newmark"], "steps", lambda *given: ends.append(steps(*given)) or ends[-1])
+    assert cosserat.seconds(rod, model, 1, way) > 0
+    assert len(ends) == 3 and all(np.array_equal(state.positions.numpy(), expected) for state, _ in ends)
 
 
 def test_a_peer_that_is_not_there_has_a_row_that_says_why(monkeypatch, tmp_path):

@@ -198,6 +198,19 @@ def test_sums_of_few_numbers_round_as_torchs(shape, dtype):
         assert all(torch.equal(a, given.sum(dim)) for a, dim in zip(tape.replay(), few, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_largest_and_smallest_of_long_rows(dtype):
+    """Find the extreme numbers of rows that fill vectors and of what is left of them; NaN wins wherever it stands."""
+    x = torch.sin(torch.arange(6.0 * 151, dtype=dtype)).reshape(6, 151)
+    tape = recorded(lambda: torch.stack([x.amax(1), x.amin(1), x[:, :7].amax(1)]), CPU, None)
+    assert not tape.calls_torch
+    for place in (0, 5, 64, 130, 150):  # in each vector, and behind the last one
+        x.mul_(-1.1)
+        x[1, place], x[2, place], x[3, place], x[4, place] = torch.nan, torch.inf, -torch.inf, 1e3
+        expected = torch.stack([x.amax(1), x.amin(1), x[:, :7].amax(1)])
+        assert torch.equal(tape.replay().nan_to_num(7.0), expected.nan_to_num(7.0))
+
+
 def test_places_that_are_not_there():
     """Refuse an index that has come to be out of range, as torch does."""
     x, places = torch.arange(3.0), torch.tensor([0, 2])

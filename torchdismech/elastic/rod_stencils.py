@@ -13,6 +13,7 @@ from torchdismech.geometry import rods
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
+from torchdismech.selection import first_of_run
 from torchdismech.values import tensor_of
 
 __all__ = ["BendTwistStencil", "StretchStencil"]
@@ -111,6 +112,7 @@ class BendTwistStencil(Stencil):
         self.averaged = averaged
         self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
+        self._runs, self._reverses = tuple(map(first_of_run, edges.T)), bool((signs < 0).any())
         self.register_buffer("alignment", torch.zeros(len(nodes), dtype=torch.float64, device="cpu"))
         self.register_buffer("voronoi", torch.ones(len(nodes), dtype=torch.float64, device="cpu"), persistent=False)
         count = int((nodes < 0).sum())
@@ -119,7 +121,7 @@ class BendTwistStencil(Stencil):
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the anchors of both edges' frames, each (3, S, B), reference twist (S, B) and alignment (S, 1)."""
-        frames = anchors(state, self.edges, self.signs)
+        frames = anchors(state, self.edges, self.signs if self._reverses else None, self._runs)
         return (*frames, state.reference_twist.t().contiguous(), self.alignment.unsqueeze(-1))
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:

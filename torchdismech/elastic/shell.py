@@ -15,6 +15,7 @@ from torchdismech.geometry import shells
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.materials import Number
 from torchdismech.robot.state import Control, State
+from torchdismech.selection import first_of_run
 from torchdismech.values import refuse_out_of_bounds
 
 __all__ = ["HingeStencil", "MidEdgeStencil", "Plate", "shape_matrix"]
@@ -110,12 +111,16 @@ class MidEdgeStencil(Stencil):
         super().__init__([*edge_variables(c, a), *edge_variables(a, b), *angles], CURVATURES)
         self.register_buffer("edges", torch.as_tensor(edges, device="cpu"), persistent=False)
         self.register_buffer("signs", torch.as_tensor(signs, dtype=torch.float64, device="cpu"), persistent=False)
+        self._runs, self._reverses = tuple(map(first_of_run, edges.T)), bool((signs < 0).any())
         self.register_buffer("shape", shape)
         self.register_buffer("hinges", torch.as_tensor(hinges, device="cpu"), persistent=False)
 
     def constants(self, state: State, control: Control) -> tuple[Tensor, ...]:
         """Return the anchors of the three sides' frames, (3, F, B) each, and the shape matrices (3, 3, F, 1)."""
-        return (*anchors(state, self.edges, self.signs), self.shape.permute(1, 2, 0).unsqueeze(-1).contiguous())
+        return (
+            *anchors(state, self.edges, self.signs if self._reverses else None, self._runs),
+            self.shape.permute(1, 2, 0).unsqueeze(-1).contiguous(),
+        )
 
     def strain(self, local: list[Tensor], *constants: Tensor) -> tuple[Tensor, ...]:
         """Return the components (b11, b22, b12) [1/m]."""

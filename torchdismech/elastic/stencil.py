@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from torchdismech.autograd import AutogradOn, slopes_by
 from torchdismech.errors import InputError
+from torchdismech.geometry.vec3 import components_of
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import Control, State
+from torchdismech.selection import selected
 
 __all__ = ["Derivatives", "Natural", "Stencil", "Variable", "anchors", "edge_variables", "mapped"]
 
@@ -168,17 +170,21 @@ def edge_variables(start: np.ndarray, end: np.ndarray, held: np.ndarray | None =
     ]
 
 
-def anchors(state: State, edges: Tensor, signs: Tensor) -> list[Tensor]:
+def anchors(state: State, edges: Tensor, signs: Tensor | None, runs: Sequence[int | None]) -> list[Tensor]:
     """Return the anchors of the frames of each spring's k edges, each (3, S, B): k tangents, then k directors.
 
     Parameters
     ----------
-    edges, signs : (S, k) framed edges, and +1, or -1 where a spring has the edge in the opposite direction.
+    edges : (S, k) framed edges.
+    signs : (S, k) +1, or -1 where a spring has the edge in the opposite direction; None where none has.
+    runs : the `first_of_run` of each column of edges.
     """
-    tangent, director = (vectors.permute(2, 1, 0).contiguous() for vectors in (state.tangent, state.director))
-    columns = list(zip(edges.unbind(1), signs.unbind(1), strict=True))
-    tangents = [tangent.index_select(1, edge) * sign[:, None] for edge, sign in columns]
-    return tangents + [director.index_select(1, edge) for edge, _ in columns]
+    columns = list(zip(edges.unbind(1), runs, strict=True))
+    tangent, director = components_of(state.tangent), components_of(state.director)
+    tangents, directors = ([selected(x, 1, *column) for column in columns] for x in (tangent, director))
+    if signs is not None:
+        tangents = [tangent * sign[:, None] for tangent, sign in zip(tangents, signs.unbind(1), strict=True)]
+    return tangents + directors
 
 
 def mapped(matrices: Tensor, values: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["Mat3", "Vec3", "outer_sym", "side_by_side"]
+__all__ = ["Mat3", "Vec3", "components_of", "outer_sym", "side_by_side"]
 
 
 class Vec3:
@@ -130,6 +130,12 @@ class Mat3:
     def components(self) -> tuple[Tensor, ...]:
         """Return the nine components, row by row."""
         return tuple(x for row in self.rows for x in row.components())
+
+
+def components_of(vectors: Tensor) -> Tensor:
+    """Return vectors (B, A, 3) as components (3, A, B), with robots side by side in memory."""
+    robots_together = vectors.flatten(1).t().contiguous()  # turned in one piece: vectors one by one take twice as long
+    return robots_together.unflatten(0, vectors.shape[1:]).transpose(0, 1)
 
 
 def side_by_side(*matrices: Mat3) -> list[Tensor]:

@@ -11,11 +11,12 @@ from torchdismech.fused import Fused
 from torchdismech.geometry.frames import REST_BRANCH
 from torchdismech.geometry.retraction import LengthPreservingMove
 from torchdismech.geometry.rods import reference_twist
-from torchdismech.geometry.vec3 import Vec3
+from torchdismech.geometry.vec3 import Vec3, components_of
 from torchdismech.robot.body import Body
 from torchdismech.robot.plane import Plane
 from torchdismech.robot.state import State
 from torchdismech.rows import finite_rows
+from torchdismech.selection import first_of_run, selected
 
 __all__ = ["Frames"]
 
@@ -32,17 +33,18 @@ class Frames(nn.Module):
     compilation : decides which of these functions run compiled.
     """
 
-    _ends: Tensor
+    _nodes: Tensor
     _spring_edges: Tensor
     _spring_signs: Tensor
 
     def __init__(self, body: Body, free: np.ndarray, compilation: Compilation):
         super().__init__()
         self._edges, self._held, self._first_held = len(body.framed_edges), len(body.held_tangents), body.first_held
+        self._first_angle = 3 * body.n_nodes
         self.compilation = compilation
         dtype, springs = body.nodes.dtype, body.springs
-        dofs = 3 * body.framed_edges.T[::-1, None] + np.arange(3)[:, None]  # the edges' ends, then their starts
-        self.register_buffer("_ends", torch.as_tensor(dofs.reshape(2, -1), device="cpu"), persistent=False)
+        self.register_buffer("_nodes", torch.as_tensor(body.framed_edges.T.copy(), device="cpu"), persistent=False)
+        self._runs = tuple(map(first_of_run, body.framed_edges.T))
         self.register_buffer("_spring_edges", torch.as_tensor(springs.edges, device="cpu"), persistent=False)
         self.register_buffer(
             "_spring_signs", torch.as_tensor(springs.signs, dtype=dtype, device="cpu"), persistent=False
@@ -75,7 +77,7 @@ class Frames(nn.Module):
         twists : whether the reference twists change on the way.
         """
         along = self._along(q)
-        frames = _CARRIED(along.shape[1], along, _components(tangent), _components(director))
+        frames = _CARRIED(along.shape[1], along, components_of(tangent), components_of(director))
         tangents, directors = frames.split(3)
         twist = self._reference_twist(frames, reference_twist) if twists else reference_twist
         return _vectors(tangents), _vectors(directors), twist
@@ -83,7 +85,7 @@ class Frames(nn.Module):
     def reference_twist(self, tangent: Tensor, director: Tensor) -> Tensor:
         """Return the reference twists (B, S) of the springs for unit tangents and directors (B, A, 3) at rest."""
         near = tangent.new_full((len(tangent), len(self._spring_edges)), REST_BRANCH)
-        return self._reference_twist(torch.cat([_components(tangent), _components(director)]), near)
+        return self._reference_twist(torch.cat([components_of(tangent), components_of(director)]), near)
 
     def moved_by(self, q: Tensor, step: Tensor, kept: Tensor | None = None) -> Tensor:
         """Return q (B, n) moved by a step (B, n), where edges get the lengths that the step asks for to first order.
@@ -111,8 +113,9 @@ class Frames(nn.Module):
     def _along(self, q: Tensor) -> Tensor:
         """Return vectors (3, A, B) along the framed edges at q (B, n)."""
         transposed = q.t().contiguous()
-        ends, starts = (transposed.index_select(0, dofs) for dofs in self._ends)
-        along = (ends - starts).unflatten(0, (3, self._edges))
+        nodes = transposed[: self._first_angle].unflatten(0, (-1, 3))  # (N, 3, B)
+        starts, ends = (selected(nodes, 0, *both) for both in zip(self._nodes, self._runs, strict=True))
+        along = (ends - starts).transpose(0, 1)
         if not self._held:
             return along
         return torch.cat([along, transposed[self._first_held :].unflatten(0, (self._held, 3)).transpose(0, 1)], dim=1)
@@ -146,12 +149,6 @@ def _reference_twists(previous: Tensor, frames: Tensor, edges: Tensor, signs: Te
         for edge, sign in zip(edges.unbind(1), signs.unbind(0), strict=True)
     )
     return [reference_twist(de.transported(te, tf), df, tf, previous)]
-
-
-def _components(vectors: Tensor) -> Tensor:
-    """Return vectors (B, A, 3) as components (3, A, B)."""
-    robots_together = vectors.flatten(1).t().contiguous()  # turned in one piece: vectors one by one take twice as long
-    return robots_together.unflatten(0, vectors.shape[1:]).transpose(0, 1)
 
 
 def _vectors(components: Tensor) -> Tensor:

@@ -88,11 +88,11 @@ def _gained_velocity(equations: StepEquations) -> Tensor | float:
     model, state, scheme = equations.model, equations.start.state, equations.scheme
     if not scheme.inertial:
         return 0.0
-    change, nodes = equations.dt * state.acceleration, 3 * model.body.n_nodes
-    size = change[:, :nodes].abs().amax(1, keepdim=True)
-    speed = state.velocity[:, :nodes].abs().amax(1, keepdim=True)
+    nodes = 3 * model.body.n_nodes
+    acceleration, speed = (x[:, :nodes].abs().amax(1, keepdim=True) for x in (state.acceleration, state.velocity))
+    change, whole = equations.dt * acceleration, equations.dt
     # their mean velocity in the step: other schemes' is half of it, to second order
-    part = 0.5 * change
+    part = 0.5 * whole
     if scheme.damps_strongly:
-        part = torch.where(size <= VERY_SMOOTH * speed, change, part)
-    return torch.where(size <= equations.smooth_change * speed, part, 0.0)
+        part = torch.where(change <= VERY_SMOOTH * speed, whole, part)
+    return torch.where(change <= equations.smooth_change * speed, part, 0.0) * state.acceleration
