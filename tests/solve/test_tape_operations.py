@@ -76,6 +76,20 @@ TABLED = {
             ("added to columns of", lambda x, places: x.t().index_add(0, places, x.t()[: len(places)])),
         )
     },
+    **{
+        f"{name} at places, some of them twice, of {what}": (
+            lambda x, y, name=name: x.scatter_reduce(0, torch.tensor([1, 1, 0]), y[:3], name),
+            first,
+            second,
+        )
+        for name in ("amax", "amin")
+        for what, first, second in (
+            ("numbers", X[0], OTHER[0]),
+            ("whole numbers", WHOLE[0], WHOLE[1]),
+            ("numbers one of which is largest", X[0], X[1]),
+            ("numbers one apart", X[0, ::2], OTHER.t()[:, 0]),
+        )
+    },
     "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),
     "filled at places": (lambda x: x.index_fill(1, ORDER[:2], 3.0), X),
     "of a slice": (lambda x: torch.ops.aten.slice_backward(x[:, :2], [2, 5], 1, 1, 5, 2), X),

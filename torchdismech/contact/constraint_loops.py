@@ -8,13 +8,28 @@ contact's nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
 
 from torchdismech.fused import Fused
+from torchdismech.geometry.vec3 import Vec3
 
-__all__ = ["JACOBIAN", "MOTIONS", "NODAL_FORCES", "SLIDES", "ContactLoop", "dot", "forces_on_nodes", "parts", "rows"]
+__all__ = [
+    "JACOBIAN",
+    "MOTIONS",
+    "NODAL_FORCES",
+    "SIZES",
+    "SLIDES",
+    "TANGENTS",
+    "ContactLoop",
+    "dot",
+    "forces_on_nodes",
+    "parts",
+    "rows",
+]
 
 
 class ContactLoop:
@@ -71,6 +86,19 @@ def _jacobian(normal: Tensor, weights: Tensor, tangents: Tensor, sliding_weights
     return [w * x for direction, shares in directions for w in parts(shares) for x in parts(direction)]
 
 
+def _tangents(normal: Tensor) -> list[Tensor]:
+    """Return two unit vectors (2 x 3) that span the plane across a normal of any length."""
+    along = Vec3(*parts(normal)).unit()
+    first = along.first_director()
+    return [*first.components(), *along.cross(first).components()]
+
+
+def _sizes(forces: Tensor) -> list[Tensor]:
+    """Return the size of the sum of forces (S, 3 k) on nodes."""
+    at_nodes = parts(forces)
+    return [Vec3(*(reduce(add, at_nodes[axis::3]) for axis in range(3))).length()]
+
+
 def _motions(jacobian: Tensor, vector: Tensor, dofs: Tensor) -> list[Tensor]:
     """Return J v (m) of a vector v (B n,)."""
     moved = [vector[dof] for dof in parts(dofs)]
@@ -91,4 +119,5 @@ def _slides(tangents: Tensor, weights: Tensor, moved: Tensor, way: Tensor, dofs:
 
 
 JACOBIAN, MOTIONS = ContactLoop(_jacobian, "Jacobians"), ContactLoop(_motions, "motions")
+TANGENTS, SIZES = ContactLoop(_tangents, "tangents"), ContactLoop(_sizes, "sizes of forces")
 NODAL_FORCES, SLIDES = ContactLoop(_nodal_forces, "forces"), ContactLoop(_slides, "slides")

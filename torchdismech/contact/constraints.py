@@ -12,7 +12,7 @@ on node i of a contact is w_i N n + w0_i T.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -23,10 +23,9 @@ from torch import Tensor
 from torchdismech.contact import constraint_loops as loops
 from torchdismech.contact.obstacles.obstacle import Obstacle
 from torchdismech.contact.pairs.pair_loops import CONTACTS, contact_of
-from torchdismech.contact.pairs.pairs import Pairs, PairTable
+from torchdismech.contact.pairs.pairs import Pairs, PairTable, numbers_at
 from torchdismech.contact.pairs.self_contact import SelfContacts
 from torchdismech.contact.response import of_robots
-from torchdismech.geometry.frames import first_director, unit
 from torchdismech.native import taping
 from torchdismech.robot.state import State
 from torchdismech.sparse import Pattern
@@ -130,23 +129,17 @@ class ConstraintSet:
         self.obstacles, self.self_contacts, self.candidates = obstacles, self_contacts, candidates
         self.search_distance, self._rubs = search_distance, rubs
         self._places = 4 if candidates.pairs is not None else max(o.points.most_nodes for o in obstacles)
-        robots, nodes = [], []
-        for obstacle, near in zip(obstacles, candidates.near, strict=True):
-            robot, point = _near_points(obstacle, near, state.batch)
-            robots.append(robot)
-            nodes.append(self._in_places(obstacle.points.nodes[point]))
-        for table in candidates.tables:
-            robots.append(table.robot)
-            nodes.append(table.listed.nodes)
+        of_points = [_near_points(o, near, state.batch) for o, near in zip(obstacles, candidates.near, strict=True)]
+        robots = [*(robot for robot, _ in of_points), *(table.robot for table in candidates.tables)]
+        nodes = [self._in_places(o.points.nodes[k]) for o, (_, k) in zip(obstacles, of_points, strict=True)]
+        nodes += [table.listed.nodes for table in candidates.tables]
         slices = [slice(start, end) for start, end in pairwise(accumulate(map(len, robots), initial=0))]
         self.of_obstacles, self.of_tables = slices[: len(obstacles)], slices[len(obstacles) :]
         self.robot, self.nodes = torch.cat(robots), torch.cat(nodes)
-        self.dofs = (3 * self.nodes.unsqueeze(2) + torch.arange(3, device=self.nodes.device)).flatten(1)
-        self.dofs_in_batch = self.robot.unsqueeze(1) * state.q.shape[1] + self.dofs
-        self._targets = self.dofs_in_batch.t().flatten()
+        self.dofs, self.dofs_in_batch, self._targets = _numbers_of_dofs(self.robot, self.nodes, state.q.shape[1])
         laws = [contact.law for contact in (*obstacles, *self_contacts) if contact.constrained]
         self.method = str(laws[0].response.method)
-        self._entries: tuple[Tensor, Tensor] | None = None
+        self._entries: tuple[Tensor, Tensor, Tensor] | None = None
         self.begin(state, time)
         self.load = state.q.new_zeros(len(self.robot), 3) if loads is None else loads[self.robot, self.slot]
 
@@ -160,12 +153,25 @@ class ConstraintSet:
         coefficients = [_coefficients(law.friction, self.robot[part], state.q) for law, part in parts]
         self.friction = torch.cat(coefficients) if self._rubs else state.q.new_zeros(len(self.robot))
         at_start = self.at(state.q, state.time)
-        normal = unit(at_start.normal)
-        first = first_director(normal)
-        self.tangents = torch.stack([first, torch.linalg.cross(normal, first)], dim=1)  # (S, 2, 3)
+        self.tangents = loops.TANGENTS(at_start.normal).unflatten(0, (2, 3)).permute(2, 0, 1)
         self.sliding_weights = at_start.weights
         laws = [contact.law for contact in (*self.obstacles, *self.self_contacts) if contact.constrained]
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
+
+    def become(self, pairs: Sequence[PairTable], pattern: Pattern, unknown: np.ndarray) -> None:
+        """Let the tables hold other pairs from now on, at most as many, in the same memory, which recordings read.
+
+        The matrix keeps its pattern; arguments as of `add_geometric_stiffness`.
+        """
+        for table, other, part in zip(self.candidates.tables, pairs, self.of_tables, strict=True):
+            table.become(other)
+            self.robot[part], self.nodes[part] = table.listed
+        dofs = _numbers_of_dofs(self.robot, self.nodes, self._start.shape[1])
+        for kept, new in zip((self.dofs, self.dofs_in_batch, self._targets), dofs, strict=True):
+            kept.copy_(new)
+        if self._entries is not None:
+            for kept, new in zip(self._entries, self._matrix_entries(pattern, unknown, len(self.time)), strict=True):
+                kept.copy_(new)
 
     def _in_places(self, of_points: Tensor) -> Tensor:
         """Return nodes or weights (S, 3) of an obstacle's points in as many places (S, k) as all contacts have."""
@@ -242,7 +248,16 @@ class ConstraintSet:
         own = torch.where(which.unsqueeze(1) & counts, gap.unsqueeze(1), torch.inf)
         nowhere = gap.new_full((self._start.numel(),), torch.inf)
         least = nowhere.scatter_reduce(0, nodes.flatten(), own.flatten(), "amin")
-        return which & (~counts | (gap.unsqueeze(1) <= least[nodes])).all(1)
+        return which & (~counts | (gap.unsqueeze(1) <= numbers_at(nodes, least))).all(1)
+
+    def beside(self, which: Tensor) -> Tensor:
+        """Return the contacts (S,) bool that have a node in common with some for which `which` (S,) is True."""
+        if self._places == 1:
+            return which
+        nodes, counts = self.dofs_in_batch[:, ::3], self.sliding_weights != 0
+        own = torch.where(which.unsqueeze(1) & counts, 1.0, 0.0).to(self.load.dtype)
+        at_nodes = own.new_zeros(self._start.numel()).index_add(0, nodes.flatten(), own.flatten())
+        return ((numbers_at(nodes, at_nodes) > 0) & counts).any(1)
 
     # ---- between dofs and contacts ------------------------------------------------------------------------------
 
@@ -317,26 +332,31 @@ class ConstraintSet:
 
     def add_blocks(self, values: Tensor, blocks: Tensor, pattern: Pattern, unknown: np.ndarray) -> None:
         """Add a block (3 k, 3 k, S) for each contact's nodes to matrix values (nnz, B), in place."""
-        entry, source = self.found_entries(pattern, unknown)
-        values.view(-1).index_put_((entry,), blocks.flatten().index_select(0, source), accumulate=True)
+        entry, source, counts = self.found_entries(pattern, unknown)
+        entries = blocks.flatten().index_select(0, source)
+        if len(counts):
+            entries = torch.where(counts, entries, 0.0)
+        values.view(-1).index_put_((entry,), entries, accumulate=True)
 
-    def found_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor]:
+    def found_entries(self, pattern: Pattern, unknown: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         """Return where the entries of blocks go in matrix values, see `_matrix_entries`; they are kept."""
         if self._entries is None:
             self._entries = self._matrix_entries(pattern, unknown, len(self.time))
         return self._entries
 
-    def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor]:
+    def _matrix_entries(self, pattern: Pattern, unknown: np.ndarray, batch: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return where the entries of blocks (3 k, 3 k, S) go in the matrix values of a batch.
 
         Only entries between unknowns of nodes in use count, in the lower triangle if the pattern is symmetric. For each
-        of these: its number in the flattened values (nnz, B), and in the flattened blocks.
+        of these: its number in the flattened values (nnz, B), and in the flattened blocks. With tables of pairs that
+        others replace later, so many follow that do not count that any pairs have as many in all. Last comes which
+        count; an empty tensor if all do.
         """
         device = self.nodes.device
         dofs = torch.as_tensor(unknown, device=device)[self.dofs.t()]  # (3 k, S)
         real = (self.sliding_weights != 0).detach()
-        for of_table in self.of_tables:
-            real[of_table] = True
+        for table, of_table in zip(self.candidates.tables, self.of_tables, strict=True):
+            real[of_table] = table.touchable.unsqueeze(1)
         real = real.repeat_interleave(3, dim=1).t() & (dofs >= 0)
         kept = real.unsqueeze(1) & real.unsqueeze(0)
         rows, cols = dofs.unsqueeze(1).expand(kept.shape), dofs.unsqueeze(0).expand(kept.shape)
@@ -345,7 +365,14 @@ class ConstraintSet:
         keys = rows[kept] * pattern.n + cols[kept]
         entry = torch.searchsorted(torch.as_tensor(pattern.keys, device=device), keys)
         robot = self.robot.expand(kept.shape)[kept]
-        return entry * batch + robot, kept.flatten().nonzero().flatten()
+        target, source = entry * batch + robot, kept.flatten().nonzero().flatten()
+        if not any(table.lasts for table in self.candidates.tables):
+            return target, source, kept.new_empty(0)
+        size, pairs = len(self.dofs.t()), self.of_tables[0].start
+        most = size * (size + 1) // 2 if pattern.symmetric else size**2
+        spare = int(kept[:, :, :pairs].sum()) + most * (len(self) - pairs) - len(source)
+        counts = torch.arange(len(source) + spare, device=device) < len(source)
+        return torch.nn.functional.pad(target, (0, spare)), torch.nn.functional.pad(source, (0, spare)), counts
 
     def slide(self, q: Tensor) -> Tensor:
         """Return the displacements (S, 2) of the surfaces against each other in the step to q (B, n) [m].
@@ -364,6 +391,16 @@ class ConstraintSet:
                 along = (self.tangents[part] @ moved[self.robot[part]].unsqueeze(2)).squeeze(2)
                 motion = motion.slice_scatter(along, 0, part.start, part.stop)
         return motion
+
+
+def _numbers_of_dofs(robot: Tensor, nodes: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return `dofs` and `dofs_in_batch` (S, 3 k) of a `ConstraintSet`, of robots of q (B, size), and the latter flat.
+
+    The flat ones are in the order of forces (3 k, S).
+    """
+    dofs = (3 * nodes.unsqueeze(2) + torch.arange(3, device=nodes.device)).flatten(1)
+    in_batch = robot.unsqueeze(1) * size + dofs
+    return dofs, in_batch, in_batch.t().flatten()
 
 
 def _turning(weights: Tensor, curvature: Tensor) -> Tensor:

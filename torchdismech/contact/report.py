@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.contact import constraint_loops as loops
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.law import ConstraintLaw
 from torchdismech.contact.obstacles.obstacle import Obstacle
@@ -199,20 +200,21 @@ def _add_pairs(tally: _Tally, contacts: SelfContacts, state: State, pairs: Pairs
 def _add_constraints(tally: _Tally, contacts: SelfContacts, constraints: ConstraintSet, q: Tensor) -> None:
     """Add the contacts that are constraints, with the loads that were found."""
     geometry, load, robot = constraints.at(q, constraints.time), constraints.load, constraints.robot
-    bears = load[:, 0] > 0
+    bears, most = load[:, 0] > 0, FULL * constraints.friction * load[:, 0]
     rubs = bears & (constraints.friction > 0)
-    slides = rubs & (torch.linalg.vector_norm(load[:, 1:], dim=1) >= FULL * constraints.friction * load[:, 0])
+    slides = rubs & (load[:, 1:].square().sum(1) >= most.square())
     tally.penetration = tally.penetration.scatter_reduce(0, robot, -geometry.gap, "amax")
     tally.count(*(tally.of_robots(robot, which) for which in (bears, slides, rubs)))
-    forces = (load.unsqueeze(1) @ constraints.jacobian(geometry)).unflatten(2, (-1, 3)).squeeze(1)
+    forces = loops.NODAL_FORCES(load, constraints.jacobian(geometry)).t().unflatten(1, (-1, 3))
+    nodes = robot.unsqueeze(1) * tally.outer.shape[1] + constraints.nodes  # among those of all robots
 
     def on_nodes(selected: slice) -> Tensor:
-        where = (robot[selected, None], constraints.nodes[selected])
-        return torch.zeros_like(tally.outer).index_put(where, forces[selected], accumulate=True)
+        total, added = torch.zeros_like(tally.outer), forces[selected].flatten(0, 1)
+        return total.flatten(0, 1).index_put((nodes[selected].flatten(),), added, accumulate=True).view_as(total)
 
     def load_of(selected: slice, on_first: Tensor) -> Tensor:
         """Return the sum (B,) of the sizes of the forces (S, k, 3), each added up, of some contacts."""
-        size = torch.linalg.vector_norm(on_first.sum(1), dim=1)
+        size = loops.SIZES(on_first.flatten(1))[0]
         return tally.penetration.new_zeros(len(q)).index_put((robot[selected],), size, accumulate=True)
 
     for obstacle, rows in zip(constraints.obstacles, constraints.of_obstacles, strict=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchdismech.geometry.vec3 import Vec3
+
 __all__ = [
     "REST_BRANCH",
     "cross_matrix",
@@ -61,12 +63,7 @@ def signed_angle(start: Tensor, end: Tensor, axis: Tensor) -> Tensor:
 
 def first_director(tangent: Tensor) -> Tensor:
     """Return unit directors (..., 3) normal to the tangents: along t x y, or for tangents along y along z."""
-    y = torch.tensor([0.0, 1.0, 0.0], dtype=tangent.dtype, device=tangent.device)
-    up = torch.tensor([0.0, 0.0, 1.0], dtype=tangent.dtype, device=tangent.device)
-    beside = torch.linalg.cross(tangent, y.expand_as(tangent))
-    # 1e-8: a tangent this close to y leaves too few digits in t x y for a direction
-    parallel = torch.linalg.vector_norm(beside, dim=-1, keepdim=True) < 1e-8
-    return unit(torch.where(parallel, up - tangent * tangent[..., 2:], beside))
+    return Vec3.of(tangent).first_director().stacked()
 
 
 def cross_matrix(v: Tensor) -> Tensor:

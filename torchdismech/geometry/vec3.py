@@ -75,6 +75,15 @@ class Vec3:
         length = torch.sqrt(self.dot(self))
         return Vec3(self.x / length, self.y / length, self.z / length)
 
+    def first_director(self) -> Vec3:
+        """Return unit directors normal to these unit tangents t: along t x y, or for tangents along y along z."""
+        beside = Vec3(-self.z, torch.zeros_like(self.y), self.x)
+        # 1e-8: a tangent this close to y leaves too few digits in t x y for a direction
+        parallel = beside.dot(beside) < 1e-16
+        up = Vec3(-self.x * self.z, -self.y * self.z, 1 - self.z * self.z)
+        either = zip(up.components(), beside.components(), strict=True)
+        return Vec3(*(torch.where(parallel, *of_both) for of_both in either)).unit()
+
     def transported(self, start: Vec3, end: Vec3) -> Vec3:
         """Return the vectors parallel transported from unit tangents `start` to unit tangents `end`.
 

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet
+from torchdismech.contact.constraints import TOUCHING, ConstraintCandidates, ConstraintSet, slots_of
 from torchdismech.contact.model import ContactModel
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.pairs import Pairs
@@ -22,6 +22,8 @@ from torchdismech.robot.state import State
 
 __all__ = [
     "ContactCandidates",
+    "LoadsOfRecording",
+    "LoadsWithPairs",
     "PairsOfStep",
     "PointLoads",
     "PointsOfRecording",
@@ -46,7 +48,7 @@ def constraints_at(problem: StepProblem, q: Tensor) -> ConstraintSet | None:
         return None
     obstacles, self_contacts, touching = contact.constrained_obstacles, contact.self_contacts, contact.may_touch_at(q)
     near = tuple(obstacle.gap(q, end) <= TOUCHING * obstacle.law.response.tolerance for obstacle in obstacles)
-    pairs = None if touching is None else touching.listed.of_contacts(self_contacts.constrained_numbers)
+    pairs = None if touching is None else _constrained(contact, touching.listed)
     candidates, rubs = ConstraintCandidates(near, pairs), problem.method.scheme.inertial
     nowhere = torch.zeros_like(end)  # no other contacts are looked for
     return ConstraintSet(obstacles, self_contacts, problem.state, end, candidates, nowhere, rubs)
@@ -116,6 +118,47 @@ class PairsOfStep:
         return problem.equations(self.pairs if robots is None else self.pairs.rows(robots), mechanics=mechanics)
 
 
+@dataclass(frozen=True)
+class LoadsWithPairs(PairsOfStep):
+    """The pairs that may touch in a step that a recording took, and the loads of all contacts that are constraints.
+
+    Attributes
+    ----------
+    contact : of the model.
+    end : (B,) time at the end of the step [s].
+    load : (S, 3) [N] of all points, obstacle by obstacle, then of the pairs of contacts that are constraints.
+    """
+
+    contact: ContactModel
+    end: Tensor
+    load: Tensor
+
+    @property
+    def none(self) -> bool:
+        """Whether there is no load, and no pair that exerts a force by itself."""
+        return not (bool(self.load.any()) or any(map(len, self.contact.self_contacts.force_tables(self.pairs.listed))))
+
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of the step with these pairs and loads; see `ContactCandidates.equations`."""
+        pairs, end, loads = self.pairs, self.end, self._by_slots()
+        if robots is not None:
+            pairs, end, loads = pairs.rows(robots), end[robots], loads[robots]
+        constraints = constraints_of_points(self.contact, problem.state, end, loads, pairs.listed)
+        return problem.equations(pairs, constraints, mechanics)
+
+    def _by_slots(self) -> Tensor:
+        """Return the loads (B, C, 3) by the slots of contacts, see `ConstraintSet`."""
+        batch = len(self.end)
+        robots = torch.arange(batch, device=self.end.device)
+        of_points = [robots.repeat_interleave(o.points.count) for o in self.contact.constrained_obstacles]
+        of_pairs = [table.robot for table in _constrained(self.contact, self.pairs.listed).tables]
+        robot = torch.cat([*of_points, *of_pairs])
+        slot = slots_of(robot, batch)
+        return self.load.new_zeros(batch, int(slot.max()) + 1, 3).index_put((robot, slot), self.load)
+
+
 class PointsOfRecording:
     """The contacts of all points of obstacles, listed once; it stands in for `PointLoads` in recorded backward passes.
 
@@ -144,19 +187,52 @@ class PointsOfRecording:
         return problem.equations(constraints=constraints, mechanics=mechanics)
 
 
+class LoadsOfRecording:
+    """All contacts that are constraints, with pairs; it stands in for `LoadsWithPairs` in recorded backward passes.
+
+    Parameters
+    ----------
+    constraints : of a step on static buffers.
+    pairs : all pairs of that step.
+    load : (S, 3) buffer of the loads of these constraints [N].
+    """
+
+    def __init__(self, constraints: ConstraintSet, pairs: StepPairs, load: Tensor):
+        self._constraints, self._pairs, self._load = constraints, pairs, load
+
+    def equations(
+        self, problem: StepProblem, robots: Tensor | None = None, mechanics: Mechanics | None = None
+    ) -> StepEquations:
+        """Return the equations of the step with these pairs and loads, for all robots."""
+        assert robots is None
+        constraints = copy.copy(self._constraints)
+        constraints.begin(problem.state, problem.end)
+        constraints.load = self._load
+        return problem.equations(self._pairs, constraints, mechanics)
+
+
 def constraints_of_points(
-    contact: ContactModel, state: State, end: Tensor, loads: Tensor | None = None
+    contact: ContactModel, state: State, end: Tensor, loads: Tensor | None = None, pairs: Pairs | None = None
 ) -> ConstraintSet:
     """Return the constraints of a step from `state` to times `end` (B,) in which all points of obstacles are looked at.
 
     Parameters
     ----------
-    loads : (B, C, 3) [N] of the points, obstacle by obstacle; None: zero.
+    loads : (B, C, 3) [N] of the points, obstacle by obstacle, then of pairs; None: zero.
+    pairs : of parts that may touch; None: none are looked at.
     """
     obstacles = contact.constrained_obstacles
-    all_points = ConstraintCandidates((None,) * len(obstacles), None)
+    constrained = (
+        None if pairs is None or not contact.self_contacts.constrained_numbers else _constrained(contact, pairs)
+    )
+    all_points = ConstraintCandidates((None,) * len(obstacles), constrained)
     nowhere = torch.zeros_like(end)  # no other contacts are looked for
     return ConstraintSet(obstacles, contact.self_contacts, state, end, all_points, nowhere, loads=loads)
+
+
+def _constrained(contact: ContactModel, pairs: Pairs) -> Pairs:
+    """Return those pairs whose contacts are constraints."""
+    return pairs.of_contacts(contact.self_contacts.constrained_numbers)
 
 
 class ContactCandidates:
@@ -296,7 +372,7 @@ class ContactCandidates:
         if not self.contact.constrained:
             return None
         self_contacts = self.contact.self_contacts
-        pairs = None if self.pairs is None else self.pairs.listed.of_contacts(self_contacts.constrained_numbers)
+        pairs = None if self.pairs is None else _constrained(self.contact, self.pairs.listed)
         candidates = ConstraintCandidates(self.near, pairs)
         end, distance, loads = self.end, self.search_distance, self.load
         if robots is not None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import ContactCandidates, PairsOfStep, PointLoads, StepContacts
+from torchdismech.integrate.candidates import ContactCandidates, LoadsWithPairs, PairsOfStep, PointLoads, StepContacts
 from torchdismech.integrate.chunks import BatchTensors, Chunk, ChunkInputs
 from torchdismech.integrate.gradients.course_states import CourseStates
 from torchdismech.integrate.info import SeveralSteps, StepInfo
@@ -156,7 +156,7 @@ class _ChunkSolver:
             [problem.control, *problem.following], keeper, other_pairs=not self._store.differentiated
         )
         # of loads of points there are those of the first step alone: such steps are not differentiated
-        loaded = isinstance(taken.contacts, PointLoads)
+        loaded = isinstance(taken.contacts, PointLoads | LoadsWithPairs)
         self._keep(after, info, SolvedChunk(chunk, None if loaded else kind, None if loaded else taken.contacts))
 
     def solve(self, chunk: Chunk) -> None:
@@ -290,6 +290,8 @@ def _taken(problem: StepProblem, controls: Sequence[Control]) -> tuple[State, St
         return taken.after, taken.info, taken.contacts if taken.bears_load else None
     rest = problem.replace(running=taken.unsolved)
     after, info, candidates = _solved_where_finite(rest, taken.info.iterations)
+    if isinstance(taken.contacts, LoadsWithPairs):
+        return after, info, candidates  # of all robots that run: whole steps with pairs leave all or none
     assert isinstance(taken.contacts, PointLoads) and not isinstance(candidates, PointLoads | PairsOfStep)
     after, info = taken.after.merged(after, taken.unsolved), taken.info.merged(info, taken.unsolved)
     return after, info, taken.contacts.with_found(candidates, taken.unsolved)

@@ -17,7 +17,7 @@ constexpr int DIMS = 4, OPERANDS = 4;
 
 // In the order of `CODES` and `TYPES` in instructions.py.
 enum Code {
-  COPY, GATHER, SCATTER, ADD_AT, WHERE,
+  COPY, GATHER, SCATTER, ADD_AT, MAX_AT, MIN_AT, WHERE,
   NEGATIVE, ABSOLUTE, RECIPROCAL, SQUARE, NOT,
   ADD, SUBTRACT, MULTIPLY, DIVIDE, MAXIMUM, MINIMUM, AND, OR,
   EQUAL, DIFFERENT, LESS, LESS_EQUAL
@@ -33,7 +33,8 @@ struct Operand {
 // An operation and its tensors, as instructions.py encodes them. Operand 0 is written, the others are read. `type` is
 // the type of the numbers that are read, `made` the type of those that COPY writes. GATHER reads operand 1 at the
 // indices in operand 2, which are below `indexed_size`; consecutive indices are `indexed_stride` bytes apart. SCATTER
-// writes operand 0 at such indices, and ADD_AT adds to it there, one number after the other.
+// writes operand 0 at such indices; ADD_AT adds to it there, MAX_AT and MIN_AT keep the larger or smaller number there,
+// one number after the other.
 struct Instruction {
   int64_t code, type, made, indexed_stride, indexed_size, size[DIMS];
   Operand operand[OPERANDS];
@@ -522,6 +523,32 @@ struct Smaller {
   V operator()(V a, V b) const { return ((a <= b) | (a != a)) ? a : b; }
 };
 
+// MAX_AT and MIN_AT: write Chosen of the numbers of operands 0 and 1 to operand 0 at the indices. Returns whether all
+// indices are in range.
+template <typename T, typename Chosen>
+bool chosen_at(const Instruction& op) {
+  bool there = true;
+  Places place{op.indexed_stride, op.indexed_size};
+  Runs runs;
+  each_line<3, T>(op, [&](char* const* p, int64_t count, const int64_t* s) {
+    look(place, runs, p[2], s[2], count);
+    if (!place.there()) {
+      there = false;
+      return;
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      T& number = at<T>(p[0] + place(s[2] ? k : 0), k, s[0]);
+      number = Chosen()(number, at<T>(p[1], k, s[1]));
+    }
+  });
+  return there;
+}
+
+template <typename T>
+bool chosen_at(const Instruction& op) {
+  return op.code == MAX_AT ? chosen_at<T, Larger>(op) : chosen_at<T, Smaller>(op);
+}
+
 template <typename T>
 void compared(const Instruction& op) {
   switch (op.code) {
@@ -579,6 +606,14 @@ bool carried_out(const Instruction& op) {
       case FLOAT64: return added_at<double>(op);
       case FLOAT32: return added_at<float>(op);
       case INT64: return added_at<int64_t>(op);
+      default: return false;
+    }
+  }
+  if (op.code == MAX_AT || op.code == MIN_AT) {
+    switch (op.type) {
+      case FLOAT64: return chosen_at<double>(op);
+      case FLOAT32: return chosen_at<float>(op);
+      case INT64: return chosen_at<int64_t>(op);
       default: return false;
     }
   }

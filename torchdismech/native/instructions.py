@@ -21,7 +21,7 @@ __all__ = ["REALS", "TYPES", "Instructions", "NoInstruction", "address_offset", 
 
 # in the order of `Code` in instructions.cpp
 CODES = (
-    *("copy", "gather", "scatter", "add_at", "where"),
+    *("copy", "gather", "scatter", "add_at", "max_at", "min_at", "where"),
     *("neg", "abs", "reciprocal", "square", "not"),
     *("add", "sub", "mul", "div", "maximum", "minimum", "and", "or"),
     *("eq", "ne", "lt", "le"),
@@ -134,7 +134,12 @@ def _without_addresses(name: str, layouts: tuple[Layout, ...], indexed_stride: i
     kind = read[-1][2] if name == "where" else read[0][2]
     of_operands = [_broadcast_strides(*own, shape) for own in layouts]
     written = of_operands[0]
-    if name in ("scatter", "add_at"):  # along the index, the memory written is apart by the stride of that dimension
+    if name in (
+        "scatter",
+        "add_at",
+        "max_at",
+        "min_at",
+    ):  # along the index, the memory written is apart by the stride of that dimension
         by_index = of_operands[2]
         written = [indexed_stride if index else step for step, index in zip(written, by_index, strict=True)]
     sizes, strides = _collapsed(shape, of_operands, written)

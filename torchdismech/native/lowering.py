@@ -197,6 +197,24 @@ def _index_add(
     _write_indexed(code, "add_at", out, dim, index, values)
 
 
+def _scatter_reduce(
+    code: Instructions,
+    out: Tensor,
+    source: Tensor,
+    dim: int,
+    index: Tensor,
+    values: Tensor,
+    reduce: str,
+    include_self: bool = True,
+) -> None:
+    name = {"amax": "max_at", "amin": "min_at"}.get(reduce)
+    known = index.dim() == out.dim() == 1 and index.dtype == torch.int64 and values.dtype == out.dtype
+    if name is None or not (known and include_self) or out.dtype == torch.bool:
+        raise NoInstruction("scatter_reduce")
+    _copy_unless_in_place(code, out, source)
+    _write_indexed(code, name, out, dim, index, values)
+
+
 def _index_fill(
     code: Instructions, out: Tensor, source: Tensor, dim: int, index: Tensor, value: Tensor | float
 ) -> None:
@@ -313,6 +331,7 @@ LOWERINGS: dict[str, Callable] = {
     "index_copy": _index_copy,
     "index_add": _index_add,
     "index_fill": _index_fill,
+    "scatter_reduce": _scatter_reduce,
     "slice_backward": _slice_backward,
     "select_backward": _select_backward,
     "cat": _cat,

@@ -21,6 +21,7 @@ __all__ = ["Listed", "PairBlocks", "PairTable", "Pairs", "Summary", "Touching", 
 # Tensors of the friction of pairs (B, P, KNOWN) have at least `FEWEST_SLOTS` slots P for each robot, in larger batches
 # at least `OF_MANY` for all together. So their shape, and recordings that rely on it, last while pairs come and go.
 FEWEST_SLOTS, OF_MANY = 32, 256
+FAR = -1e3  # m: reach of pairs that fill a table up, whose gap is so large that they never touch
 
 
 class Listed(NamedTuple):
@@ -115,6 +116,35 @@ class PairTable:
         shape = (len(numbers), self.shape[1])
         reaches = self.reaches.index_select(0, chosen)
         return PairTable(self.kernel, listed, reaches, slot, shape, self.rounding, self.contact, continues)
+
+    def filled_up(self, count: int) -> PairTable:
+        """Return a table of so many pairs, of which those beyond these never touch; it `lasts`."""
+        number = torch.arange(count, device=self.slot.device)
+        place = number.clamp_max(max(len(self) - 1, 0))
+        listed = Listed(*(tensor.index_select(0, place) for tensor in self.listed))
+        reaches = torch.where(number < len(self), self.reaches.index_select(0, place), FAR)
+        continues = None if self.continues is None else self.continues.index_select(1, place)
+        slot = self.slot.index_select(0, place)
+        return replace(self, listed=listed, reaches=reaches, slot=slot, continues=continues, lasts=True)
+
+    def become(self, other: PairTable) -> None:
+        """Hold the pairs of another table of the same kind from now on, at most as many, in the same memory."""
+        count = len(other)
+        self.listed.nodes[:count] = other.listed.nodes
+        self.reaches[count:] = FAR
+        for kept, new in zip(self._by_pair(), other._by_pair(), strict=True):
+            kept[:count] = new
+        for size, flat in self._flat.items():
+            flat.copy_(self.listed.flat_dofs(size))
+
+    def _by_pair(self) -> list[Tensor]:
+        """The tensors (C,) that evaluations read."""
+        return [self.listed.robot, self.reaches, *self.kernel_arguments]
+
+    @property
+    def touchable(self) -> Tensor:
+        """The pairs (C,) bool that do not only fill the table up."""
+        return self.reaches > 0
 
     @property
     def robot(self) -> Tensor:

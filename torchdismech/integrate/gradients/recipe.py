@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from torchdismech.integrate.candidates import PointsOfRecording, StepContacts
+from torchdismech.integrate.candidates import LoadsOfRecording, PointsOfRecording, StepContacts
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.forward import SolvedChunk
 from torchdismech.integrate.problem import StepProblem
@@ -58,7 +58,7 @@ class StepRecipe:
     controls: tuple[str, ...]
     places: Values
     axes_of_values: list[int | None]
-    candidates: StepContacts | PointsOfRecording | None = None
+    candidates: StepContacts | PointsOfRecording | LoadsOfRecording | None = None
     recorded_as: StepKind | None = None
     chunks: Sequence[SolvedChunk] = ()
     fitting: StepKind | None = None

@@ -16,7 +16,14 @@ import torch
 from torch import Tensor
 
 from torchdismech.fused import differentiated
-from torchdismech.integrate.candidates import PairsOfStep, PointsOfRecording
+from torchdismech.integrate.candidates import (
+    LoadsOfRecording,
+    LoadsWithPairs,
+    PairsOfStep,
+    PointLoads,
+    PointsOfRecording,
+    StepContacts,
+)
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.gradients.adjoint import Adjoint, Gradients, gradients_at_root, with_zeros
 from torchdismech.integrate.gradients.point_conditions import PointConditions
@@ -60,7 +67,8 @@ class RecordedAdjoint:
     gradients : by the fields of the state after it; None for fields whose gradients are zero in all steps that this is
         for.
     pool : memory for intermediate results; None: that of the recorded step.
-    load : (B, C, 3) of the points of obstacles that are constraints, see `PointLoads`; None where none bears any.
+    load : (B, C, 3) of the points of obstacles that are constraints, see `PointLoads`, or with pairs of all contacts
+        that are constraints, see `load_of`; None where none bears any.
     pairs : the pairs of parts that may touch; None where none touch. They are given those of each step.
     """
 
@@ -97,12 +105,8 @@ class RecordedAdjoint:
             axes_of_values=[],
         )
         self._singular: Tensor | None = None
-        self._contacts: PointsOfRecording | PairsOfStep | None = None if pairs is None else PairsOfStep(pairs.pairs)
         self._give(recipe.dt, buffers)
-        if self._load is not None:
-            with kind.values(self._static).in_place():
-                problem = self._recipe.problem([*self._static[self._layout.state], *self._static[self._layout.control]])
-                self._contacts = PointsOfRecording(problem, self._static[self._load])
+        self._contacts = self._contacts_of_recording()
         with recipe.model.turn:
             self._tape: Recording[BackwardResults] = recorded(self._at_root, q.device, self._pool)
         # derivatives do not read an input in which residual and state are linear
@@ -111,6 +115,13 @@ class RecordedAdjoint:
         # fields of a state whose gradient is read after the step, but none is found before it
         self._unreached = [g is None and self._reads_gradient(field) for field, g in enumerate(by_state)]
         self._without_zeros: RecordedAdjoint | None = None
+
+    def load_of(self, contacts: StepContacts | PointsOfRecording | LoadsOfRecording | None) -> list[Tensor]:
+        """Return the loads of a step as the buffer for them takes them; [] where there is none."""
+        if isinstance(contacts, LoadsWithPairs):
+            assert self._pairs is not None
+            return [self._pairs.in_room(contacts.load)]
+        return [contacts.load] if isinstance(contacts, PointLoads) else []
 
     def replayed(
         self, dt: float | Tensor, tensors: Sequence[Tensor | None], accepted: Tensor | None = None
@@ -261,6 +272,20 @@ class RecordedAdjoint:
         self._dt.fill_(dt)
 
     # ---- what is recorded ------------------------------------------------------------------------------------------
+
+    def _contacts_of_recording(self) -> PointsOfRecording | LoadsOfRecording | PairsOfStep | None:
+        """Return the contacts of steps on the static buffers; None where nothing touches."""
+        pairs, state, control = self._pairs, self._layout.state, self._layout.control
+        if self._load is None:
+            return None if pairs is None else PairsOfStep(pairs.pairs)
+        load = self._static[self._load]
+        with self._kind.values(self._static).in_place():
+            problem = self._recipe.problem([*self._static[state], *self._static[control]])
+            return (
+                PointsOfRecording(problem, load)
+                if pairs is None
+                else LoadsOfRecording(pairs.constrain(problem), pairs.pairs, load)
+            )
 
     def _at_root(self) -> BackwardResults:
         recipe, layout = self._recipe, self._layout

@@ -18,10 +18,11 @@ from torch import Tensor
 from torchdismech.contact.passing import obstacles_suspected
 from torchdismech.contact.report import ContactReport
 from torchdismech.errors import Status
-from torchdismech.integrate.candidates import PairsOfStep, PointLoads, constraints_of_points
+from torchdismech.integrate.candidates import LoadsWithPairs, PairsOfStep, PointLoads, constraints_of_points
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.lasting_pairs import TouchWatch
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.static_problem import StaticProblem
 from torchdismech.integrate.recorded.step_kind import StepKind
@@ -93,13 +94,14 @@ class WholeStep:
 
 
 class RecordedContactStep:
-    """The recordings of steps of one kind, in which robots touch obstacles that are constraints and nothing else.
+    """The recordings of steps of one kind, with contacts that are constraints.
 
     Parameters
     ----------
     kind : of the steps.
     problem : the first of them.
-    watch : of the pairs of parts that may touch; None for robots whose parts never do.
+    watch : of the pairs of parts that may touch; None for robots whose parts never do. With a `PairWatch` the step is
+        one in which none do, with a `TouchWatch` one in which all may.
 
     Attributes
     ----------
@@ -114,13 +116,17 @@ class RecordedContactStep:
     Unrecordable : the first attempt of these steps is another one, or some operation reads numbers on the host.
     """
 
-    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | None = None):
+    def __init__(self, kind: StepKind, problem: StepProblem, watch: PairWatch | TouchWatch | None = None):
         self.static, self._watch = StaticProblem(kind, problem), watch
+        self._pairs = watch.pairs if isinstance(watch, TouchWatch) else None
         self.static.give(kind.inputs(problem), problem.dt)
         device, pool = problem.model.device, self.static.pool
         static = self.static.problem
         with self.static.in_model():
-            self.constraints = constraints_of_points(problem.model.contact, static.state, static.end)
+            if self._pairs is None:
+                self.constraints = constraints_of_points(problem.model.contact, static.state, static.end)
+            else:
+                self.constraints = self._pairs.constrain(static)
             self.flags = torch.zeros(3, dtype=torch.bool, device=device)
             self.set_up: Recording[_SetUp] = recorded(self._set_up, device, pool)
             self._results = self.set_up.replay()
@@ -142,14 +148,17 @@ class RecordedContactStep:
         if self.suspects():
             return None
         assert self.result is not None
-        (after, info), robots = self.result, problem.state.batch
-        load = [self._results.progress.load[part].view(robots, -1, 3) for part in self.constraints.of_obstacles]
-        return WholeStep(
-            after.with_fields(map(torch.clone, after.fields())),
-            info.with_tensors(map(torch.clone, info.tensors())),
-            PointLoads(problem.model.contact, problem.end, torch.cat(load, 1)),
-            unsolved,
-        )
+        after, info = self.result
+        return WholeStep(after.clone(), info.clone(), self._loads(problem), unsolved)
+
+    def _loads(self, problem: StepProblem) -> PointLoads | LoadsWithPairs:
+        """Return the loads that the last step has found, and the pairs that it knew of."""
+        contact, load, constraints = problem.model.contact, self._results.progress.load, self.constraints
+        if self._pairs is None:
+            by_robot = [load[part].view(problem.state.batch, -1, 3) for part in constraints.of_obstacles]
+            return PointLoads(contact, problem.end, torch.cat(by_robot, 1))
+        assert self._pairs.taken is not None
+        return LoadsWithPairs(self._pairs.taken, contact, problem.end, self._pairs.without_room(load))
 
     def replayed(self) -> Tensor | None:
         """Replay a step on the static buffers; return the robots (B,) that rounds have not solved, None for none."""
@@ -177,8 +186,12 @@ class RecordedContactStep:
         )
 
     def taken_again(self, other_pairs: bool) -> bool:
-        """Return False: this is no step with pairs."""
-        return False
+        """Take a step with pairs once more with those found last, see `taken_alone`.
+
+        Return False, too, where these are others, unless `other_pairs` are allowed.
+        """
+        watch = self._watch
+        return isinstance(watch, TouchWatch) and watch.takes_known_pairs(other_pairs) and self.taken_alone()
 
     def taken_alone(self) -> bool:
         """Take the step on the static buffers; return whether recordings alone do so for all robots, see `stands`."""
@@ -206,7 +219,8 @@ class RecordedContactStep:
         problem, constraints = self.static.problem, self.constraints
         constraints.begin(problem.state, problem.end)
         constraints.load = torch.zeros_like(constraints.load)
-        equations = self.static.prepared_equations(constraints)
+        pairs = None if self._pairs is None else self._pairs.pairs
+        equations = self.static.prepared_equations(constraints, pairs)
         first = next(iter(problem.method.attempts(equations, problem.divisible)))
         if first.search is not Search.SEMISMOOTH:
             raise Unrecordable("the first attempt of these steps is not by semismooth Newton steps")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.pairs.coupling import StepPairs
-from torchdismech.integrate.candidates import PairsOfStep
+from torchdismech.integrate.candidates import LoadsWithPairs, PairsOfStep
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.info import SeveralSteps, StepInfo
 from torchdismech.integrate.problem import StepProblem
@@ -109,7 +109,7 @@ class RecordedEvaluations:
         for whole, never in ((RecordedStep, refused), (RecordedContactStep, refused or not self._touches)):
             if never:
                 self._whole_steps[whole] = None
-        self._watch = _watch_of_pairs(problem, sees_touch=not (refused or problem.model.contact.constrained))
+        self._watch = _watch_of_pairs(problem, sees_touch=not refused)
 
     def start(self, inputs: Sequence[Tensor], problem: StepProblem) -> None:
         """Take these inputs for the next step; its set-up is replayed once its equations are asked for."""
@@ -144,8 +144,8 @@ class RecordedEvaluations:
     def whole_step(self, problem: StepProblem) -> WholeStep | None:
         """Return the started step, for all robots or some, by a recording that needs no search for pairs.
 
-        None where no recording takes it, and where it is not known beforehand that no parts of the robots touch; of
-        robots whose parts may touch, too, where it does not solve all, as a state is not finite.
+        None where no recording takes it, and where it is not known beforehand which parts of the robots may touch; of
+        robots whose parts may touch, too, where it solves some but not all.
         """
         if self._watch is None:
             return None if len(problem.model.self_contacts) else self.step_on_obstacles(problem)
@@ -164,8 +164,12 @@ class RecordedEvaluations:
         else:
             taken = self.step_on_obstacles(problem) if self._touches else self._whole_step_apart(problem)
         whole = self._recording_of_whole_steps
-        stands = taken is not None and taken.unsolved is None and whole is not None and whole.stands()
-        return taken if stands else None
+        if taken is None or whole is None:
+            return None
+        if taken.unsolved is not None:
+            all_left = isinstance(taken.contacts, LoadsWithPairs) and torch.equal(taken.unsolved, problem.running)
+            return taken if all_left else None
+        return taken if whole.stands() else None
 
     def watch_pairs(self, problem: StepProblem, after: State) -> None:
         """Look for the pairs to watch in the steps to come, after a step in Python; not where they still touch."""
@@ -186,7 +190,7 @@ class RecordedEvaluations:
     @property
     def finds_no_loads(self) -> bool:
         """Whether the steps that `whole_step` takes have no loads of constraints, which backward passes would need."""
-        return not self._touches
+        return not isinstance(self._recording_of_whole_steps, RecordedContactStep)
 
     def following_whole_steps(
         self, controls: Sequence[Control], keeper: ChunkStates | None = None, other_pairs: bool = True
@@ -253,6 +257,8 @@ class RecordedEvaluations:
         recording = self._touching_steps.recording_of(problem)
         if recording is None:
             return None
+        if isinstance(recording, RecordedContactStep):
+            return recording.taken(self._inputs_of(problem), problem)
         recording.start(self._inputs_of(problem), problem)
         if (end := recording.finish_with_pairs()) is None:
             return None

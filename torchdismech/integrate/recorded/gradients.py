@@ -24,7 +24,7 @@ from torch import Tensor
 
 from torchdismech.contact.law import constants_of
 from torchdismech.fused import traced
-from torchdismech.integrate.candidates import PairsOfStep, PointLoads
+from torchdismech.integrate.candidates import LoadsWithPairs, PairsOfStep, PointLoads
 from torchdismech.integrate.gradients.adjoint import Gradients, with_zeros
 from torchdismech.integrate.gradients.recipe import StepRecipe
 from torchdismech.integrate.gradients.sums import Needed
@@ -138,14 +138,13 @@ def recorded_gradients(
         assert load is not None
         with torch.enable_grad():
             refuse_unregistered(recipe.model, inputs[load], leaves, lambda: kind.inputs(problem)[load])
-    of_points = recipe.candidates.load if isinstance(recipe.candidates, PointLoads) else None
     if isinstance(recipe.candidates, PairsOfStep) and _trains_pairs(recipe.model):
         return None
     recording = _recording_for(kind, recipe, inputs, q, gradients)
     if recording is None:
         return None
     recording = recording.without_zeros(inputs, q, gradients)
-    given = [*inputs, q, *recording.gradients_read(gradients), *([] if of_points is None else [of_points])]
+    given = [*inputs, q, *recording.gradients_read(gradients), *recording.load_of(recipe.candidates)]
     by_inputs = recording.replayed(recipe.dt, given, accepted)
     return None if by_inputs is None else _gradients_by_wanted(inputs, by_inputs, wanted)
 
@@ -200,7 +199,8 @@ def _recording_for(
         load = contacts.load if isinstance(contacts, PointLoads) else None
         try:
             if isinstance(contacts, PairsOfStep):
-                passes.pairs = LastingPairs(recipe.model.self_contacts, contacts.pairs)
+                passes.pairs = LastingPairs(recipe.model.contact, contacts.pairs)
+                load = passes.pairs.in_room(contacts.load) if isinstance(contacts, LoadsWithPairs) else None
             passes.recording = RecordedAdjoint(
                 kind, recipe, inputs, q, with_zeros(gradients, inputs), load=load, pairs=passes.pairs
             )

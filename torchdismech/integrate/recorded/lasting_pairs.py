@@ -5,10 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchdismech.contact.constraints import ConstraintSet
+from torchdismech.contact.model import ContactModel
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.pair_sums import PairSums
-from torchdismech.contact.pairs.pairs import PairTable
-from torchdismech.contact.pairs.self_contact import SelfContacts
+from torchdismech.contact.pairs.pairs import Pairs, PairTable
+from torchdismech.integrate.candidates import constraints_of_points
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.native.graphs import Unrecordable
@@ -16,43 +18,69 @@ from torchdismech.robot.state import State
 
 __all__ = ["LastingPairs", "TouchWatch"]
 
+SPARE, FEWEST = 1.25, 8  # tables of constraints have room for so many times the pairs found first, and at least so many
+
 
 class LastingPairs:
-    """Pairs that may touch, over which recordings sum, and which are replaced by others without a new recording.
+    """Pairs that may touch, of which recordings know, and which are replaced by others without a new recording.
 
-    That holds as long as the matrix keeps its pattern.
+    That holds as long as the matrix keeps its pattern, and tables of constraints have room. Recordings sum over pairs
+    whose contact is a force.
 
     Parameters
     ----------
-    contacts : between the parts of the robots, which are forces.
+    contact : of the model.
     found : the first of the pairs.
 
     Attributes
     ----------
     pairs : the pairs, for the equations that are recorded.
-    taken : the list of pairs that sums are over now; None where these could not take the last one.
+    taken : the list of pairs that stands there now; None where the last one could not be taken.
 
     Raises
     ------
     Unrecordable : compiled code cannot sum over the pairs.
     """
 
-    def __init__(self, contacts: SelfContacts, found: StepPairs):
-        self._contacts = contacts
+    def __init__(self, contact: ContactModel, found: StepPairs):
+        self._contact, self._contacts = contact, contact.self_contacts
         self.taken: StepPairs | None = found
         self._constants = self._copied_constants()  # of the laws, with which sums are found
         self.pairs = found.lasting()
-        sums = [self._sums_over(table, None) for table in self.pairs.listed.tables]
+        sums = [self._sums_over(table, None) for table in self._summed_tables]
         self._sums = [of_table for of_table in sums if of_table is not None]
         if len(self._sums) < len(sums):
             raise Unrecordable("forces of pairs, which have no compiled code")
         self._fill_block_places()
+        self._rooms = [max(FEWEST, int(SPARE * len(table))) if len(table) else 0 for table in self._constrained_tables]
+        self._constraints: list[ConstraintSet] = []  # of steps on static buffers, see `constrain`
+
+    @property
+    def _summed_tables(self) -> list[PairTable]:
+        """The tables of pairs whose contact is a force."""
+        return self._contacts.force_tables(self.pairs.listed)
+
+    @property
+    def _constrained_tables(self) -> tuple[PairTable, ...]:
+        """The tables of pairs whose contact is a constraint."""
+        return self.pairs.listed.of_contacts(self._contacts.constrained_numbers).tables
+
+    def constrain(self, problem: StepProblem) -> ConstraintSet:
+        """Return the contacts of a step on static buffers that are constraints: of all points, and of these pairs."""
+        rooms = zip(self._constrained_tables, self._rooms, strict=True)
+        listed = Pairs(tuple(table.filled_up(room) for table, room in rooms), self.pairs.listed.boxes)
+        constraints = constraints_of_points(self._contact, problem.state, problem.end, pairs=listed)
+        self._unknown = problem.model.unknowns.number
+        constraints.found_entries(self.pairs.coupling.pattern, self._unknown)
+        self._constraints.append(constraints)
+        return constraints
 
     def take(self, found: StepPairs) -> bool:
         """Take other pairs in place of the present ones, with the present constants of their laws.
 
-        Return False where recordings cannot sum over them, and are of no use any more: where the matrix has another
-        pattern, or constants are given for each robot that were not, or the other way round.
+        Return False where recordings cannot take them, and are of no use any more: where the matrix has another
+        pattern, there are more than constraints have room for, or constants are given for each robot that were not, or
+        the other way round.
         """
         constants = self._copied_constants()
         if found is self.taken and all(map(torch.equal, constants, self._constants)):
@@ -60,16 +88,37 @@ class LastingPairs:
         self.taken = None
         if not self.pairs.become(found.listed.lasting()):
             return False
-        tables = self.pairs.listed.tables
-        sums = [self._sums_over(table, kept) for table, kept in zip(tables, self._sums, strict=True)]
-        if any(new is not kept for new, kept in zip(sums, self._sums, strict=True)):
+        sums = [self._sums_over(table, kept) for table, kept in zip(self._summed_tables, self._sums, strict=True)]
+        if any(new is not kept for new, kept in zip(sums, self._sums, strict=True)) or not self._constrain_others():
             return False
         self._fill_block_places()
         self.taken, self._constants = found, constants
         return True
 
+    def in_room(self, load: Tensor) -> Tensor:
+        """Return loads of contacts, see `LoadsWithPairs`, with zeros for what fills up the tables of constraints."""
+        counts = [len(table) for table in self._constrained_tables]
+        of_points, *of_tables = load.split([len(load) - sum(counts), *counts])
+        rooms = zip(of_tables, self._rooms, strict=True)
+        return torch.cat([of_points, *(torch.nn.functional.pad(of, (0, 0, 0, room - len(of))) for of, room in rooms)])
+
+    def without_room(self, load: Tensor) -> Tensor:
+        """Return the loads of contacts without those of what fills up the tables of constraints."""
+        of_points, *of_tables = load.split([len(load) - sum(self._rooms), *self._rooms])
+        tables = zip(of_tables, self._constrained_tables, strict=True)
+        return torch.cat([of_points, *(of[: len(table)] for of, table in tables)])
+
+    def _constrain_others(self) -> bool:
+        """Let the constraints hold the present pairs; return False where they have no room for them."""
+        found = self._constrained_tables
+        if any(len(table) > room for table, room in zip(found, self._rooms, strict=True)):
+            return False
+        for constraints in self._constraints:
+            constraints.become(found, self.pairs.coupling.pattern, self._unknown)
+        return True
+
     def _copied_constants(self) -> list[Tensor]:
-        laws = (contact.force_law for contact in self._contacts)
+        laws = (contact.force_law for contact in self._contacts if not contact.constrained)
         return [number.detach().clone() for law in laws for number in law.constants.tensors()]
 
     def _sums_over(self, table: PairTable, kept: PairSums | None) -> PairSums | None:
@@ -80,7 +129,7 @@ class LastingPairs:
         return sums
 
     def _fill_block_places(self) -> None:
-        for table, sums in zip(self.pairs.listed.tables, self._sums, strict=True):
+        for table, sums in zip(self._summed_tables, self._sums, strict=True):
             sums.block_places.fill(*self.pairs.coupling.block_places(table).members)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from torchdismech.integrate.problem import StepProblem
+from torchdismech.integrate.recorded.contact_step import RecordedContactStep
 from torchdismech.integrate.recorded.lasting_pairs import LastingPairs, TouchWatch
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.step import RecordedStep
@@ -45,7 +46,7 @@ class TouchingSteps:
         self._pattern: object = None
         self._wait, self._refused = FEWEST_STEPS, False
         self.steps = 0
-        self.recording: RecordedStep | None = None
+        self.recording: RecordedStep | RecordedContactStep | None = None
 
     @property
     def waits(self) -> bool:
@@ -55,7 +56,7 @@ class TouchingSteps:
         """
         return self._refused or (self.recording is None and self._many and self.steps % SELDOM != 0)
 
-    def recording_of(self, problem: StepProblem) -> RecordedStep | None:
+    def recording_of(self, problem: StepProblem) -> RecordedStep | RecordedContactStep | None:
         """Return the recording for a step, bound to its pairs; None if there is none yet."""
         found = self._watch.found
         assert found is not None
@@ -94,8 +95,9 @@ class TouchingSteps:
             self._wait, self.steps = MOST_STEPS, 0  # not in each step anew
             return
         try:
-            self._pairs = LastingPairs(problem.model.self_contacts, found)
+            self._pairs = LastingPairs(problem.model.contact, found)
             watch = TouchWatch(self._watch, self._pairs)
-            self.recording = RecordedStep(self._kind, problem.replace(recorded=None), watch)
+            whole = RecordedContactStep if problem.model.contact.constrained else RecordedStep
+            self.recording = whole(self._kind, problem.replace(recorded=None), watch)
         except Unrecordable:
             self._refused = True

@@ -19,11 +19,11 @@ __all__ = ["Attempt", "Search", "Start", "attempts_at_step"]
 # Iterations after which the next attempt is made. Whole steps: few where rubbing contacts go on to stick or slide as
 # before, and one more where a recording replays them, as it does where no parts may touch. Most primal-dual searches
 # take fewer than the limit, or several times as many. Stages of eased friction that are solved take fewer than 10, as a
-# rule. Semismooth steps take 2 to 4 rounds as a rule, 5 to 15 where rods slide on a ball; replayed rounds cost little
-# beside the search that comes next.
+# rule. Semismooth steps take 2 to 4 rounds as a rule, 5 to 15 where rods slide on a ball, up to 30 in piles of rough
+# rods; replayed rounds cost little beside the next search.
 WHOLE_STEPS, WHOLE_STEPS_WITH_PAIRS, WHOLE_STEPS_OF_TENDONS = 3, 2, 6
 PRIMAL_DUAL_STEPS, PRIMAL_DUAL_STEPS_OF_TENDONS = 20, 12
-SEMISMOOTH_STEPS = 20
+SEMISMOOTH_STEPS = 30
 STEPS_OF_A_BRIEF_STAGE = 15
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchdismech.contact.constraints import Contacts
+from torchdismech.contact.constraints import ConstraintSet, Contacts
 from torchdismech.errors import Status
 from torchdismech.integrate.equations import StepEquations
 from torchdismech.integrate.search.closed_contacts import ClosedContacts
@@ -31,6 +31,8 @@ from torchdismech.solve.search import RUNNING, Iterate, NewtonOptions, Root
 
 __all__ = ["ContactProgress", "contact_begun", "contact_round", "semismooth_newton", "some_closed"]
 
+OPEN, SLIDES, STICKS = 0, 1, 2  # what contacts do in a round
+OFF = 0.2  # by so much of the friction that its cone allows a guess is outside of the cone, or inside
 EXACT = 1e-2  # of the contacts' tolerance: larger overlaps of open contacts close them
 
 
@@ -45,6 +47,7 @@ class ContactProgress(NamedTuple):
     gap, normal, weights : (S,), (S, 3), (S, 4) the contacts at the iterates, as of `Contacts`.
     closed : (S,) bool the contacts that the next round takes for closed.
     guess, slide : (S, 3), (S, 2) the loads and slides that tell which of these slide.
+    state, state_before : (S,) what each contact did in the last round and in the one before: OPEN, SLIDES or STICKS.
     """
 
     x: Tensor
@@ -60,6 +63,8 @@ class ContactProgress(NamedTuple):
     closed: Tensor
     guess: Tensor
     slide: Tensor
+    state: Tensor
+    state_before: Tensor
 
 
 def semismooth_newton(equations: StepEquations, x: Tensor, options: NewtonOptions, running: Tensor) -> Root:
@@ -95,7 +100,7 @@ def contact_begun(
     options = options.with_tolerance_above_noise(x, values)
     slide = constraints.slide(equations.full(x))
     closed = constraints.deepest(contacts.gap <= tolerance, contacts.gap, also_pairs=False)
-    slides = closed & (torch.linalg.vector_norm(slide, dim=1) > tolerance)
+    slides = closed & (slide.square().sum(1) > tolerance.square())
     progress = ContactProgress(
         x,
         residual,
@@ -110,6 +115,8 @@ def contact_begun(
         closed,
         torch.zeros_like(constraints.load),
         torch.where(slides.unsqueeze(1), slide, 0.0),
+        torch.full_like(constraints.robot, OPEN),
+        torch.full_like(constraints.robot, OPEN),
     )
     return progress, options
 
@@ -152,7 +159,11 @@ def contact_round(
     stuck = constraints.any(closing.partly & (contacts.gap < tolerance))
     status = torch.where(ok & ~stuck, status, int(Status.CONTACT_UNSOLVED))
     closes = constraints.deepest(~active & (contacts.gap < -EXACT * tolerance), contacts.gap)
+    state = torch.where(active, torch.where(sticks, STICKS, SLIDES), OPEN)
     slid, active = active & ~sticks, (active & ~pulls) | closes
+    guess = torch.where(active.unsqueeze(1), closing.with_full_friction(load, slid), 0.0)
+    if closing.rubs:
+        guess, slide = _out_of_cycles(constraints, progress, state, guess, slide)
     return ContactProgress(
         x,
         residual,
@@ -165,9 +176,28 @@ def contact_round(
         contacts.normal,
         contacts.weights,
         active,
-        torch.where(active.unsqueeze(1), closing.with_full_friction(load, slid), 0.0),
+        guess,
         slide,
+        state,
+        progress.state,
     )
+
+
+def _out_of_cycles(
+    constraints: ConstraintSet, progress: ContactProgress, state: Tensor, guess: Tensor, slide: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return guessed loads (S, 3) and slides (S, 2) for the next round, changed where rounds go to and fro.
+
+    That is where all contacts of a robot do what they did two rounds before, but some now stick that slid in between,
+    or the other way round. Neither is right for these, as another contact with a node of theirs slides that has to
+    stick: so these are to slide, and that one to stick.
+    """
+    goes_round = ~constraints.any(state != progress.state_before)[constraints.robot]
+    turns = goes_round & (state != progress.state) & (torch.minimum(state, progress.state) > OPEN)
+    holds = (state == SLIDES) & ~turns & constraints.beside(turns)
+    share = torch.where(turns, 1 + OFF, torch.where(holds, 1 - OFF, 1.0)).unsqueeze(1)
+    guess = torch.cat([guess[:, :1], guess[:, 1:] * share], dim=1)
+    return guess, torch.where((turns | holds).unsqueeze(1), 0.0, slide)
 
 
 def _laws_hold(closing: ClosedContacts, gap: Tensor, slide: Tensor) -> Tensor:
