@@ -106,7 +106,7 @@ def failed(step: int, time: float) -> Frame:
     return dataclasses.replace(frame_with(step, number=4.0), time=torch.tensor(np.float64(time)))
 
 
-@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}, {"schedule": lambda time, model: Control()}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"checkpoint_every": 3}, {"schedule": lambda time, model: Control()}])
 def test_unrolled_runs_have_the_times_of_their_states(options):
     """Give the time of each state, in steps of all kinds; a robot that failed stays in its last good state."""
     model, state = rods_of_which_some_fly(False, True)

@@ -78,17 +78,20 @@ class ActiveSet(ClosedContacts):
         super().__init__(equations, at, linear, descends)
         self.before, self.tolerance = linear.constraints.load, tolerance
 
-    def from_loads(self, free: Tensor, rows: Tensor) -> ActiveSetStep:
+    def from_loads(self, free: Tensor, rows: Tensor, guesses: bool) -> ActiveSetStep:
         """Return steps and loads of some rows (B,), beginning with the contacts that bear loads.
 
         Parameters
         ----------
         free : (B, n_free) the step without loads.
+        guesses : whether robots without loads begin with the contacts that overlap after this step.
         """
         constraints, bears = self.constraints, self.before[:, 0] > 0
-        # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
-        closes = (self.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot]
-        closed = (bears | closes) & self.moves & rows[constraints.robot]
+        closed = bears
+        if guesses:
+            # without loads everything falls, also parts that are lifted: a guess only where no loads are known yet
+            closed = bears | ((self.after(free)[:, 0] <= 0) & ~constraints.any(bears)[constraints.robot])
+        closed = closed & self.moves & rows[constraints.robot]
         count = torch.bincount(constraints.robot[closed], minlength=len(rows))
         rows = rows & ~constraints.any(self.partly & bears)
         return self._solved(closed, rows & (count >= (1 if self.descends else FEWEST_CONTACTS)))

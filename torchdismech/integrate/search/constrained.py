@@ -87,7 +87,9 @@ class ConstrainedSearch(RootSearch):
         by_active_set, active_set = ActiveSetStep.none(at, constraints), None
         if uses_active_sets(self.equations, constraints):
             active_set = ActiveSet(self.equations, at, delassus, self.tolerance, self.descends)
-            by_active_set = active_set.from_loads(free, active & factor.ok)
+            # semismooth rounds, the first attempt at a step in time, have begun with a guess, and have failed
+            guesses = not self.equations.scheme.inertial
+            by_active_set = active_set.from_loads(free, active & factor.ok, guesses)
         delassus.rows = active & ~by_active_set.rows
         loads, solved = delassus.loads(q, free, before)
         if active_set is not None and bool((lost := delassus.rows & factor.ok & ~solved).any()):
