@@ -67,8 +67,8 @@ def test_steps_are_those_without_a_recording(case, friction, recordings, monkeyp
     assert solved(recordings) > STEPS // 4
     others = unrecorded(monkeypatch, *made(), integrator)
     assert sum(bool((info.contact["load/self_contact"] > 0).any()) for _, info in others) > STEPS // 3
-    # the last rounds of rods that come to rest change forces by rounding, some 1e-12 N: one may be enough or not
-    assert_same(steps, others, more=1)
+    # where rounds wander as a rough rod lands, rounding decides how long: 6 and 34 seen, to the same root
+    assert_same(steps, others, same_rounds=not friction)
 
 
 def test_a_sheet_on_a_rod(recordings, monkeypatch):

@@ -59,19 +59,19 @@ def solved_step(problem: StepProblem, tried: Tensor | None = None) -> tuple[Stat
     recorded = problem.recorded
     if (apart := _step_apart(problem, candidates)) is not None:
         if recorded is not None:
-            recorded.watch_pairs(problem, apart[0])
+            recorded.watch_pairs(problem, *apart)
         return *apart, None
     parts_and_obstacles = candidates.pairs is not None and len(candidates.near) > 0
     if recorded is not None and parts_and_obstacles and candidates.parts_seem_apart(problem.running):
         taken = recorded.step_on_obstacles(problem)
         if taken is not None and taken.unsolved is None and candidates.parts_stay_apart(taken.after, problem.running):
-            recorded.watch_pairs(problem, taken.after)
+            recorded.watch_pairs(problem, taken.after, taken.info)
             return taken.after, taken.info, taken.contacts
     equations = candidates.equations(problem)
     q, info = _root(problem, equations, problem.running, tried=tried)
     after, info = step_to(problem, equations, candidates, q, info)
     if recorded is not None and candidates.pairs is not None and bool(info.converged.all()):
-        recorded.watch_pairs(problem, after)
+        recorded.watch_pairs(problem, after, info)
     return after, info, candidates
 
 

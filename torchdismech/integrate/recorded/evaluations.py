@@ -171,8 +171,10 @@ class RecordedEvaluations:
             return taken if all_left else None
         return taken if whole.stands() else None
 
-    def watch_pairs(self, problem: StepProblem, after: State) -> None:
+    def watch_pairs(self, problem: StepProblem, after: State, info: StepInfo) -> None:
         """Look for the pairs to watch in the steps to come, after a step in Python; not where they still touch."""
+        if self._touching_steps is not None:
+            self._touching_steps.count(info)
         waits = self._touching_steps is not None and self._touching_steps.waits
         if self._watch is not None and not self._watch.still_touching(problem, after, anywhere=waits):
             self._watch.renew(problem, after)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torchdismech.integrate.recorded.static_problem import StaticProblem
     from torchdismech.integrate.recorded.step import RecordedStep
 
-__all__ = ["BackwardPasses", "StepKind"]
+__all__ = ["A_STEP", "BackwardPasses", "StepKind"]
 
 A_STEP = 3  # Newton iterations that count as one step: as many as smooth steps take
 

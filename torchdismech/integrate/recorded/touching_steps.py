@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from torchdismech.integrate.info import StepInfo
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.integrate.recorded.contact_step import RecordedContactStep
 from torchdismech.integrate.recorded.lasting_pairs import LastingPairs, TouchWatch
 from torchdismech.integrate.recorded.pair_watch import PairWatch
 from torchdismech.integrate.recorded.step import RecordedStep
-from torchdismech.integrate.recorded.step_kind import StepKind
+from torchdismech.integrate.recorded.step_kind import A_STEP, StepKind
 from torchdismech.native.graphs import Unrecordable
 
 __all__ = ["TouchingSteps"]
@@ -34,7 +35,7 @@ class TouchingSteps:
 
     Attributes
     ----------
-    steps : how many there were with the present pattern.
+    steps : how many there were with the present pattern; before there is a recording, see `count`.
     recording : takes them; None before it was made.
     """
 
@@ -55,6 +56,11 @@ class TouchingSteps:
         Before there is one, the pairs of many robots are seldom looked for.
         """
         return self._refused or (self.recording is None and self._many and self.steps % SELDOM != 0)
+
+    def count(self, info: StepInfo) -> None:
+        """Count a step that Python took, as several if it took many iterations, until there is a recording."""
+        if self.recording is None:
+            self.steps += max(0, int(info.iterations.max()) // A_STEP - 1)  # it was counted once as it began
 
     def recording_of(self, problem: StepProblem) -> RecordedStep | RecordedContactStep | None:
         """Return the recording for a step, bound to its pairs; None if there is none yet."""
