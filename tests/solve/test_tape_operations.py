@@ -78,7 +78,7 @@ TABLED = {
     },
     **{
         f"{name} at places, some of them twice, of {what}": (
-            lambda x, y, name=name: x.scatter_reduce(0, torch.tensor([1, 1, 0]), y[:3], name),
+            lambda x, y, name=name: x.scatter_reduce(0, torch.tensor([1, 1, 0]), y, name),
             first,
             second,
         )
@@ -88,6 +88,7 @@ TABLED = {
             ("whole numbers", WHOLE[0], WHOLE[1]),
             ("numbers one of which is largest", X[0], X[1]),
             ("numbers one apart", X[0, ::2], OTHER.t()[:, 0]),
+            ("numbers, with the first of many", X[0], LONG[0]),
         )
     },
     "added to whole numbers": (lambda x, y: x.clone().index_add_(1, ORDER, y), WHOLE, WHOLE.flip(0)),

@@ -212,7 +212,7 @@ def _scatter_reduce(
     if name is None or not (known and include_self) or out.dtype == torch.bool:
         raise NoInstruction("scatter_reduce")
     _copy_unless_in_place(code, out, source)
-    _write_indexed(code, name, out, dim, index, values)
+    _write_indexed(code, name, out, dim, index, values[: len(index)])  # there may be more values
 
 
 def _index_fill(
