@@ -200,3 +200,45 @@ def test_loads_of_some_robots(recordings):
         equations.prepare()
         # a step ends with forces out of balance by 1e-12 N
         assert float(equations.residual(model.unknowns.of_dofs(q)).abs().max()) < 1e-10
+
+
+def test_constraints_without_pairs_beside_a_penalty(recordings):
+    """Give the equations of a recorded step in which parts touch by a penalty, and none that are constraints may."""
+    builder, material = RobotBuilder(), Material(1e6, 1000.0)
+    low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), Circle(4e-3), material, name="low")
+    builder.add_rod(straight((0.01, -0.08, 0.0085), (0.01, 0.1, 0.0085), 10), Circle(4e-3), material, name="high")
+    far = builder.add_rod(straight((-0.1, 0, 1), (0.1, 0, 1), 3), Circle(4e-3), material, name="far")
+    builder.clamp(nodes=[int(node) for node in (low[0], low[-1], *far)])
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(SelfContact(Penalty(300.0, 1e-3), between=("low", "high")))
+    builder.add_contact(SelfContact(Complementarity(), between=("low", "far"), name="other"))
+    model, integrator = builder.finalize(compile=False), ImplicitEuler(2e-3, **TIGHT)
+    after = model.initial_state()
+    while not recordings:
+        before = after
+        after, _ = integrator.step(model, before)
+    taken = recordings[-1]
+    assert taken.unsolved is None and taken.bears_load and not taken.contacts.load.numel()
+    equations = taken.contacts.equations(integrator._problem(model, before, None))
+    equations.prepare()
+    # a step ends with forces out of balance by 1e-12 N
+    assert float(equations.residual(model.unknowns.of_dofs(after.q)).abs().max()) < 1e-10
+
+
+def test_constraints_are_made_while_no_pair_is_there():
+    """Make further constraints of the same tables while these hold no pairs, and let all take others afterwards."""
+    model, start = dropped(law=Complementarity(), robots=2)
+    q_touching, q_apart = start.q.clone(), start.q.clone()
+    q_touching[:, 29:57:3] -= 5e-4
+    q_apart[:, 29:57:3] += 0.1
+    touching, apart = (model.contact.may_touch_at(q) for q in (q_touching, q_apart))
+    pairs, problem = LastingPairs(model.contact, touching), ImplicitEuler(2e-3)._problem(model, start, None)
+    all_constraints = [pairs.constrain(problem)]
+    assert not touching.listed.none and apart.listed.none and pairs.take(apart)
+    all_constraints.append(pairs.constrain(problem))
+    for constraints in all_constraints:
+        assert float(constraints.at(q_touching, constraints.time).gap.min()) > 100
+    assert pairs.take(touching)
+    for constraints in all_constraints:
+        gap = constraints.at(q_touching, constraints.time).gap[: len(touching.listed.tables[0])]
+        assert torch.equal(gap, touching.listed.tables[0].gaps(q_touching))

@@ -12,7 +12,7 @@ on node i of a contact is w_i N n + w0_i T.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -158,13 +158,12 @@ class ConstraintSet:
         laws = [contact.law for contact in (*self.obstacles, *self.self_contacts) if contact.constrained]
         self.tolerance = torch.stack([law.response.tolerance.reshape(-1).expand(state.batch) for law in laws]).amin(0)
 
-    def become(self, pairs: Sequence[PairTable], pattern: Pattern, unknown: np.ndarray) -> None:
-        """Let the tables hold other pairs from now on, at most as many, in the same memory, which recordings read.
+    def take_pairs(self, pattern: Pattern, unknown: np.ndarray) -> None:
+        """Take the pairs that the tables have now (`PairTable.become`), in the same memory, which recordings read.
 
         The matrix keeps its pattern; arguments as of `add_geometric_stiffness`.
         """
-        for table, other, part in zip(self.candidates.tables, pairs, self.of_tables, strict=True):
-            table.become(other)
+        for table, part in zip(self.candidates.tables, self.of_tables, strict=True):
             self.robot[part], self.nodes[part] = table.listed
         dofs = _numbers_of_dofs(self.robot, self.nodes, self._start.shape[1])
         for kept, new in zip((self.dofs, self.dofs_in_batch, self._targets), dofs, strict=True):

@@ -155,8 +155,8 @@ class LoadsWithPairs(PairsOfStep):
         of_points = [robots.repeat_interleave(o.points.count) for o in self.contact.constrained_obstacles]
         of_pairs = [table.robot for table in _constrained(self.contact, self.pairs.listed).tables]
         robot = torch.cat([*of_points, *of_pairs])
-        slot = slots_of(robot, batch)
-        return self.load.new_zeros(batch, int(slot.max()) + 1, 3).index_put((robot, slot), self.load)
+        most = int(torch.bincount(robot, minlength=batch).max())
+        return self.load.new_zeros(batch, most, 3).index_put((robot, slots_of(robot, batch)), self.load)
 
 
 class PointsOfRecording:

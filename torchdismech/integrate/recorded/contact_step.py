@@ -1,8 +1,9 @@
-"""RecordedContactStep: a whole step on obstacles that are constraints, as recordings of its three parts.
+"""RecordedContactStep: a whole step with contacts that are constraints, as recordings of its three parts.
 
-As in `step.py` these are the set-up, rounds and the end, on static buffers. The contacts are those of all points, near
-or not, so that the tables of contacts stay the same from step to step, and rounds are those of the first attempt, by
-semismooth Newton steps (`integrate.search.semismooth`). Robots that these do not solve are left to Python.
+As in `step.py` these are the set-up, rounds and the end, on static buffers. The contacts are those of all points with
+obstacles, near or not, so that the tables of contacts stay the same from step to step, and of the pairs of parts that
+may touch, in tables of a fixed length (`lasting_pairs.py`). Rounds are those of the first attempt, by semismooth Newton
+steps (`integrate.search.semismooth`). Robots that these do not solve are left to Python.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class RecordedContactStep:
     Attributes
     ----------
     static : the buffers, and the step on them.
-    constraints : the contacts of all points with these obstacles.
+    constraints : the contacts.
     set_up, rounds, end : the recordings; rounds are those without closed contacts (False) and with them (True).
     flags : (3,) which the set-up and each round write, see `_flags_of`.
     result : the states after a step and how it went, in memory that each replay overwrites; None before the first.

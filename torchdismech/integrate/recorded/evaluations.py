@@ -9,7 +9,7 @@ iterations in `round_tapes.py`.
 While all of that is too far apart to touch, a step is recorded as a whole, too, without these contacts (`step_apart`),
 and while only parts are, with the loads of obstacles (`step_on_obstacles`). Where parts stay apart for some steps,
 these need no search for pairs that may touch (`pair_watch.py`), and several are taken at once. So are steps in which
-parts touch by a penalty, while the matrix keeps its pattern (`touching_steps.py`).
+parts touch, by a penalty or as constraints, while the matrix keeps its pattern (`touching_steps.py`).
 """
 
 from __future__ import annotations

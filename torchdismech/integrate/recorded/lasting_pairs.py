@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchdismech.contact.constraints import ConstraintSet
 from torchdismech.contact.model import ContactModel
@@ -52,7 +53,8 @@ class LastingPairs:
         if len(self._sums) < len(sums):
             raise Unrecordable("forces of pairs, which have no compiled code")
         self._fill_block_places()
-        self._rooms = [max(FEWEST, int(SPARE * len(table))) if len(table) else 0 for table in self._constrained_tables]
+        # the tables of constraints, which all of these share
+        self._filled = tuple(table.filled_up(_room_for(len(table))) for table in self._constrained_tables)
         self._constraints: list[ConstraintSet] = []  # of steps on static buffers, see `constrain`
 
     @property
@@ -67,8 +69,7 @@ class LastingPairs:
 
     def constrain(self, problem: StepProblem) -> ConstraintSet:
         """Return the contacts of a step on static buffers that are constraints: of all points, and of these pairs."""
-        rooms = zip(self._constrained_tables, self._rooms, strict=True)
-        listed = Pairs(tuple(table.filled_up(room) for table, room in rooms), self.pairs.listed.boxes)
+        listed = Pairs(self._filled, self.pairs.listed.boxes)
         constraints = constraints_of_points(self._contact, problem.state, problem.end, pairs=listed)
         self._unknown = problem.model.unknowns.number
         constraints.found_entries(self.pairs.coupling.pattern, self._unknown)
@@ -99,22 +100,25 @@ class LastingPairs:
         """Return loads of contacts, see `LoadsWithPairs`, with zeros for what fills up the tables of constraints."""
         counts = [len(table) for table in self._constrained_tables]
         of_points, *of_tables = load.split([len(load) - sum(counts), *counts])
-        rooms = zip(of_tables, self._rooms, strict=True)
-        return torch.cat([of_points, *(torch.nn.functional.pad(of, (0, 0, 0, room - len(of))) for of, room in rooms)])
+        tables = zip(of_tables, self._filled, strict=True)
+        return torch.cat([of_points, *(pad(of, (0, 0, 0, len(table) - len(of))) for of, table in tables)])
 
     def without_room(self, load: Tensor) -> Tensor:
         """Return the loads of contacts without those of what fills up the tables of constraints."""
-        of_points, *of_tables = load.split([len(load) - sum(self._rooms), *self._rooms])
+        rooms = [len(table) for table in self._filled]
+        of_points, *of_tables = load.split([len(load) - sum(rooms), *rooms])
         tables = zip(of_tables, self._constrained_tables, strict=True)
         return torch.cat([of_points, *(of[: len(table)] for of, table in tables)])
 
     def _constrain_others(self) -> bool:
         """Let the constraints hold the present pairs; return False where they have no room for them."""
-        found = self._constrained_tables
-        if any(len(table) > room for table, room in zip(found, self._rooms, strict=True)):
+        tables = list(zip(self._filled, self._constrained_tables, strict=True))
+        if any(len(found) > len(filled) for filled, found in tables):
             return False
+        for filled, found in tables:
+            filled.become(found)
         for constraints in self._constraints:
-            constraints.become(found, self.pairs.coupling.pattern, self._unknown)
+            constraints.take_pairs(self.pairs.coupling.pattern, self._unknown)
         return True
 
     def _copied_constants(self) -> list[Tensor]:
@@ -131,6 +135,11 @@ class LastingPairs:
     def _fill_block_places(self) -> None:
         for table, sums in zip(self._summed_tables, self._sums, strict=True):
             sums.block_places.fill(*self.pairs.coupling.block_places(table).members)
+
+
+def _room_for(pairs: int) -> int:
+    """Return for how many pairs a table of constraints has room that first holds so many."""
+    return max(FEWEST, int(SPARE * pairs)) if pairs else 0
 
 
 class TouchWatch:
@@ -165,7 +174,7 @@ class TouchWatch:
         return False
 
     def takes_known_pairs(self, others: bool) -> bool:
-        """Return whether recordings sum over the pairs that are known to touch; `others`, if found, they take first."""
+        """Return whether recordings know of the pairs that are known to touch; `others`, if found, they take first."""
         watch = self._watch
         found = watch.found
         if found is None or not (watch.known and watch.touching and (others or found is self.pairs.taken)):
