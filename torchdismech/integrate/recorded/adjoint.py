@@ -56,7 +56,7 @@ class RecordedAdjoint:
     """The recorded backward pass of steps of a kind, by those inputs of the steps that require gradients.
 
     Its static buffers are, in this order, the inputs (see `InputLayout`), q at the root, the gradients by the fields of
-    the state after the step, and the loads of points, if any.
+    the state after the step, and the loads of contacts, if any.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class RecordedAdjoint:
         Parameters
         ----------
         tensors : the inputs, q at the root, the gradients by the fields of the state after the step, and the loads of
-            points, if any; None leaves one as in the step before.
+            contacts, if any; None leaves one as in the step before.
         accepted : (B,) robots that were solved; None: all were.
         """
         self._give(dt, tensors)
