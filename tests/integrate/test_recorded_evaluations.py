@@ -26,7 +26,6 @@ from torchdismech.contact.pairs.coupling import Coupling
 from torchdismech.integrate.recorded import recording, round_tapes
 from torchdismech.integrate.recorded.evaluations import RecordedEvaluations
 from torchdismech.integrate.recorded.recorded_call import RecordedCall
-from torchdismech.integrate.recorded.touching_steps import TouchingSteps
 from torchdismech.integrate.search.attempts import Attempt, Search, Start
 from torchdismech.integrate.search.primal_dual import next_iterates
 from torchdismech.solve.rounds import plain_round
@@ -37,8 +36,12 @@ EASED = Attempt(Start.HERE, Search.EASED)
 
 @pytest.fixture(autouse=True)
 def no_whole_steps(monkeypatch):
-    """Leave steps in which parts touch to Python, which has recordings of functions and of rounds."""
-    monkeypatch.setattr(TouchingSteps, "recording_of", lambda *_: None)
+    """Leave steps in which parts touch to Python, which has recordings of functions and of rounds.
+
+    Recordings that know which parts touch would keep the pairs for some steps after they have parted. Other steps leave
+    them out at once, and then have another pattern of the matrix and other rounding.
+    """
+    monkeypatch.setattr(RecordedEvaluations, "parts_touch", False)
 
 
 @pytest.fixture(autouse=True)
