@@ -86,15 +86,20 @@ def test_steps_are_those_of_a_local_force():
     assert (q - expected).abs().max() < 1e-10 and (gradient - by).abs().max() < 1e-6 * by.abs().max()
 
 
-@pytest.mark.parametrize("kind", ["as it is", "nodal_force", "hook"])
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # as a state is no tensor
+@pytest.mark.parametrize("kind", ["as it is", "nodal_force", "forward of the object", "hook", "backward hook"])
 def test_force_and_derivatives_come_from_one_evaluation(kind, monkeypatch):
     """Evaluate pairs once for both, with gradients if recorded; leave what users put around it as it is."""
     force, evaluations, pair_force = Web(), [], Web.pair_force
     state = moving(star(force))
     if kind == "nodal_force":
         monkeypatch.setattr(Web, "nodal_force", lambda *given: 2 * forces.PairForce.nodal_force(*given), raising=False)
+    if kind == "forward of the object":
+        force.forward = lambda *given: 2 * Web.forward(force, *given)
     if kind == "hook":
         force.register_forward_hook(lambda *given: 3 * given[-1])
+    if kind == "backward hook":
+        force.register_full_backward_pre_hook(lambda _, gradients: [3 * g for g in gradients])
     root = state.q.requires_grad_()
     state = state.replace(q=root + 0, velocity=state.velocity + 100 * root)
     alone, expected = force(state, Control()), force.derivatives(state, Control())

@@ -159,7 +159,7 @@ class Force(OnBody):
         return [] if self.dependence is None else self.dependence.derivatives(self, state, control)
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
-        """Return the force, and its derivatives without gradients.
+        """Return the force, with gradients where autograd records, and its derivatives without gradients.
 
         Where autograd finds the derivatives, both come from one evaluation. Forces that can compute both together
         faster override it.

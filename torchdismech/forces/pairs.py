@@ -55,14 +55,15 @@ class PairForce(LocalForce):
         return self.summed(self._checked(*self.seen_by_pairs(state)))
 
     def seen_by_pairs(self, state: State) -> list[Tensor]:
-        """Return what `pair_force` is given: positions and velocities of both nodes (B, P, 2, 3)."""
+        """Return what `pair_force` is given: positions and velocities of both nodes (B, P, 2, 3).
+
+        A force that is given more needs another `dependence`, as that of pairs differentiates by these two alone.
+        """
         return [self.of_pairs(state.positions), self.of_pairs(state.node_velocities)]
 
     def with_derivatives(self, state: State, control: Control) -> tuple[Tensor, Derivatives]:
         """Return the force, and its derivatives without gradients, from one evaluation of `pair_force`."""
-        own, general = type(self), (LocalForce.forward, PairForce.nodal_force, LocalForce.derivatives)
-        is_changed = (own.forward, own.nodal_force, own.derivatives) != general or self._forward_hooks
-        if is_changed or self._forward_pre_hooks or not isinstance(self.dependence, PairDependence):
+        if self._is_changed() or not isinstance(self.dependence, PairDependence):
             return super().with_derivatives(state, control)
         force, derivatives = self.dependence.with_derivatives(self._checked, self.seen_by_pairs(state))
         return self.body.on_nodes(self.summed(force)), derivatives
@@ -84,6 +85,13 @@ class PairForce(LocalForce):
         self.register_buffer("pairs", torch.as_tensor(pairs.copy(), device="cpu"), persistent=False)
         self.register_buffer("edges_of_pairs", torch.arange(len(edges), device="cpu").repeat(2), persistent=False)
         self.dependence = PairDependence(pairs)
+
+    def _is_changed(self) -> bool:
+        """Return whether a subclass, this object or hooks put anything around `pair_force`."""
+        general = (LocalForce.forward, PairForce.nodal_force, LocalForce.derivatives)
+        own = (getattr(method, "__func__", None) for method in (self.forward, self.nodal_force, self.derivatives))
+        hooks = (self._forward_hooks, self._forward_pre_hooks, self._backward_hooks, self._backward_pre_hooks)
+        return any(hooks) or tuple(own) != general
 
     def _checked(self, *seen: Tensor) -> Tensor:
         """Return `pair_force` (B, P, 3); refuse a result of another shape."""
