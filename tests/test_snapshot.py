@@ -59,7 +59,7 @@ CHANGES: dict[str, Callable[[Model], object]] = {
     "attribute of the root": lambda m: setattr(m, "solvers", None),
     "parameter": lambda m: setattr(m.forces[0], "acceleration", nn.Parameter(m.forces[0].acceleration.clone())),
     "buffer": lambda m: m.body._buffers.update(mass=m.body.mass.clone()),
-    "private buffer": lambda m: m.frames._buffers.update(_ends=m.frames._ends.clone()),
+    "private buffer": lambda m: m.frames._buffers.update(_nodes=m.frames._nodes.clone()),
     "buffer more": lambda m: m.body.register_buffer("more", torch.zeros(1)),
     "dictionary of buffers": _dictionary,
     "memory": _other_memory,
