@@ -8,7 +8,7 @@ from torchdismech import Circle, ImplicitEuler, Material, RobotBuilder, forces, 
 from torchdismech.contact import Complementarity, Friction, HalfSpace, Obstacle, Penalty, SelfContact
 from torchdismech.errors import Status
 from torchdismech.integrate import step
-from torchdismech.integrate.candidates import LoadsWithPairs
+from torchdismech.integrate.candidates import LoadsWithPairs, constraints_of_points
 from torchdismech.integrate.recorded import recording, touching_steps
 from torchdismech.integrate.recorded.contact_step import RecordedContactStep
 from torchdismech.integrate.recorded.lasting_pairs import LastingPairs
@@ -242,3 +242,21 @@ def test_constraints_are_made_while_no_pair_is_there():
     for constraints in all_constraints:
         gap = constraints.at(q_touching, constraints.time).gap[: len(touching.listed.tables[0])]
         assert torch.equal(gap, touching.listed.tables[0].gaps(q_touching))
+
+
+def test_what_fills_tables_up_adds_nothing_to_the_matrix():
+    """Add blocks of contacts to a matrix as without the pairs that only fill up their tables."""
+    model, start = dropped(law=Complementarity(), robots=2)
+    q = start.q.clone()
+    q[:, 29:57:3] -= 5e-4
+    found, problem = model.contact.may_touch_at(q), ImplicitEuler(2e-3)._problem(model, start, None)
+    pairs = LastingPairs(model.contact, found)
+    filled, pattern = pairs.constrain(problem), pairs.pairs.coupling.pattern
+    plain = constraints_of_points(model.contact, problem.state, problem.end, pairs=found.listed)
+    blocks = torch.rand(12, 12, len(filled), dtype=q.dtype, generator=torch.Generator().manual_seed(0))
+    added = []
+    for constraints in (filled, plain):
+        added.append(q.new_zeros(pattern.nnz, 2))
+        constraints.add_blocks(added[-1], blocks[:, :, : len(constraints)], pattern, model.unknowns.number)
+    assert len(filled) > len(plain) > 0 and bool(added[1].any())
+    torch.testing.assert_close(*added, rtol=1e-15, atol=0)  # a few sums, in another order
