@@ -42,8 +42,7 @@ class PairWatch:
     Parameters
     ----------
     problem : one of the steps.
-    sees_touch : whether recordings may take steps in which pairs touch: those with forces of straight edges and of
-        triangles, which are defined everywhere, unlike barriers.
+    sees_touch : whether recordings may take steps in which pairs touch: those of straight edges and of triangles.
 
     Attributes
     ----------
@@ -67,8 +66,8 @@ class PairWatch:
         tables = _of_straight_edges(self._contacts, pairs.listed)
         self._apart = [_distances(table, self._touching_distance(table)) for table in tables]
         self._unpassed = [_distances(table, TOUCH * table.reaches) for table in tables]
-        undefined = any(contact.law.response.feasible_only or contact.lines for contact in self._contacts)
-        self._sees_touch = sees_touch and not undefined
+        self._without_overlap = [_distances(table, table.reaches) for table in self._with_barriers(tables)]
+        self._sees_touch = sees_touch and not any(contact.lines for contact in self._contacts)
         self._constants: list[Tensor] = []  # of the contacts, when the pairs were found; empty where none are known
         self._found_at: Tensor | None = None  # (B,) [s] end of the step in which they were found; None: none are known
         self._pause = self._last_pause = 0
@@ -93,9 +92,13 @@ class PairWatch:
     def passed(self, before: State, after: State, running: Tensor) -> Tensor:
         """Return whether unknown pairs may have touched in a step, or known ones may have passed through each other.
 
-        A tensor () for a running robot (B,); for recordings.
+        A tensor () for a running robot (B,); for recordings. Pairs with a barrier have passed through it if they
+        overlap at the end: the midpoint rule looks at their gaps in the middle of the step only.
         """
-        return self._outside_or_near(self._unpassed, before, after, running)
+        passed = self._outside_or_near(self._unpassed, before, after, running)
+        if self._without_overlap:
+            passed = passed | self._outside_or_near(self._without_overlap, after, after, running)
+        return passed
 
     def stands(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
         """Return whether no parts touched in a step; where nodes have left their boxes, new pairs are looked for.
@@ -180,6 +183,8 @@ class PairWatch:
         for (apart, _), (unpassed, _), table in zip(self._apart, self._unpassed, watched, strict=True):
             apart.bind(table.listed, [self._touching_distance(table)], None)
             unpassed.bind(table.listed, [TOUCH * table.reaches], None)
+        for (separate, _), table in zip(self._without_overlap, self._with_barriers(watched), strict=True):
+            separate.bind(table.listed, [table.reaches], None)
         for kept, found in zip(vars(self._boxes).values(), vars(self.found.listed.boxes).values(), strict=True):
             kept.copy_(found)
         return bool(self.near(before, after, problem.running))
@@ -193,6 +198,10 @@ class PairWatch:
         for calls, loop in distances:
             calls.call("pair_least", before.q, after.q, None, loop.address, self._clearance)
         return (running & ~(inside & (self._clearance > 0))).any()
+
+    def _with_barriers(self, tables: list[PairTable]) -> list[PairTable]:
+        """Return those tables whose pairs have a barrier between them."""
+        return [table for table in tables if table.contact in self._contacts.barrier_numbers]
 
     def _touching_distance(self, table: PairTable) -> Tensor:
         """Return the distances (C,) of the closest points of pairs below which they touch [m]."""
