@@ -84,7 +84,7 @@ def test_lines_bulge_and_cross_as_vectors_say():
         bulges = lines.bulges(low, high)
         moved = room.norm(dim=-1)[:, lines.nodes].amax(2)
         assert torch.allclose(bulges, (bends.norm(dim=-1).amax(2) + 4 * moved) / 12, rtol=1e-12, atol=0)
-        straight_ones, crossing = lines.near_pairs(BoxPairs(robot, i, j, reach[robot]), low, high, far)
+        straight_ones, crossing = lines.near_pairs(BoxPairs(robot, i, j, reach[robot]), low, high, far, x.flatten(1))
         assert len(straight_ones.reach) + len(crossing.reach) == len(robot)
         expected = torch.cat([lines.nodes[i][:, :2], lines.nodes[j][:, :2]], 1)[crosses]
         assert torch.equal(crossing.listed.nodes[:, :4], expected)

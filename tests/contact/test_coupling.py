@@ -217,7 +217,7 @@ def test_a_pattern_that_served_few_steps_is_followed_by_a_wider_one():
     assert none._with_next(np.array([36, 21])).tolist() == [21, 36]
 
 
-def slid(steps=40):
+def slid(steps=60):
     """Return q after a rod has slid over another, an edge in five steps, and how many patterns that took."""
     builder, material = RobotBuilder(), Material(1e7, 1000.0, 0.4)
     low = builder.add_rod(straight((0.0, 0.0, 0.0), (0.4, 0.0, 0.0), 41), Circle(4e-3), material)

@@ -101,7 +101,7 @@ def test_searches_that_find_nothing_become_rare(monkeypatch):
     made, width = [], PairWatch._width
     monkeypatch.setattr(PairWatch, "_width", lambda *given: made.append(1) or width(*given))
     monkeypatch.setattr(PairWatch, "near", lambda *_: torch.tensor(True, device="cpu"))
-    model, integrator = falling("penalty", 0.5, centre_line="smooth"), ImplicitEuler(1e-3)
+    model, integrator = falling("barrier", 0.5, centre_line="smooth"), ImplicitEuler(1e-3)
     course(model, model.initial_state(), integrator, 12 + 63)  # the first 12 are not recorded
     assert len(made) == 6  # with pauses of 0, 1, 3, 7, 15 and 31 steps after them
 

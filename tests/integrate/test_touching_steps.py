@@ -4,8 +4,20 @@ import pytest
 import torch
 
 from tests.integrate.touching_rods import STEPS, TIGHT, assert_same, course, dropped, unrecorded
-from torchdismech import BDF2, ImplicitEuler, ImplicitMidpoint, Newmark, Status, forces, unroll
-from torchdismech.contact import Barrier
+from torchdismech import (
+    BDF2,
+    Circle,
+    ImplicitEuler,
+    ImplicitMidpoint,
+    Material,
+    Newmark,
+    RobotBuilder,
+    Status,
+    forces,
+    straight,
+    unroll,
+)
+from torchdismech.contact import Barrier, Penalty, SelfContact
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.integrate import forward
 from torchdismech.integrate.candidates import PairsOfStep
@@ -34,20 +46,22 @@ def recordings(monkeypatch):
     return taken
 
 
-def barrier():
-    """Return a law that keeps parts apart."""
-    return Barrier(1e2, 1e-3)
+CONTACTS = {
+    "penalty": dict,
+    "barrier": lambda: {"law": Barrier(1e2, 1e-3)},
+    "smooth lines": lambda: {"centre_line": "smooth"},
+}
 
 
-@pytest.mark.parametrize("law", [None, barrier])
+@pytest.mark.parametrize("contact", CONTACTS)
 @pytest.mark.parametrize("friction", [0.0, 0.3])
 @pytest.mark.parametrize("rule", [ImplicitEuler, ImplicitMidpoint, Newmark, BDF2])
-def test_steps_are_those_without_a_recording(rule, friction, law, recordings, monkeypatch):
+def test_steps_are_those_without_a_recording(rule, friction, contact, recordings, monkeypatch):
     """Take the same steps as Python does, with the same reports, and most of them by a recording."""
     integrator = rule(2e-3, **TIGHT)
-    steps = course(*dropped(friction, law=law and law()), integrator)
+    steps = course(*dropped(friction, **CONTACTS[contact]()), integrator)
     assert sum(recordings) > STEPS // 3
-    others = unrecorded(monkeypatch, *dropped(friction, law=law and law()), integrator)
+    others = unrecorded(monkeypatch, *dropped(friction, **CONTACTS[contact]()), integrator)
     assert sum(bool(info.contact["active"].any()) for _, info in others) > STEPS // 2
     assert_same(steps, others)
 
@@ -55,7 +69,7 @@ def test_steps_are_those_without_a_recording(rule, friction, law, recordings, mo
 def test_a_barrier_is_kept_at_the_end_of_a_step(recordings, monkeypatch):
     """Refuse a step whose end overlaps, as Python does, though in its middle, where forces are found, nothing does."""
     integrator = ImplicitMidpoint(2e-3)
-    model, state = dropped(law=barrier(), friction=0.0)
+    model, state = dropped(0.0, **CONTACTS["barrier"]())
     while sum(recordings) < 5:
         state, _ = integrator.step(model, state)
     velocity = state.velocity.clone()
@@ -65,9 +79,45 @@ def test_a_barrier_is_kept_at_the_end_of_a_step(recordings, monkeypatch):
     after, info = integrator.step(model, fast)
     assert recordings == [True]
     monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
-    _, expected = integrator.step(dropped(law=barrier(), friction=0.0)[0], fast)
+    _, expected = integrator.step(dropped(0.0, **CONTACTS["barrier"]())[0], fast)
     assert info.status.tolist() == expected.status.tolist() == [Status.PASSED_THROUGH]
     assert torch.equal(after.q, fast.q)
+
+
+def turning():
+    """Return a rod that spins on one that is held, almost along it at first and then across, and its start."""
+    builder, material = RobotBuilder(), Material(1e6, 1000.0)
+    low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), Circle(4e-3), material)
+    builder.add_rod(straight((-0.07, -0.027, 0.0085), (0.1, 0.034, 0.0085), 10), Circle(4e-3), material)  # 20 degrees
+    builder.clamp(nodes=low.tolist())
+    builder.add_force(forces.Gravity((0, 0, -9.81)))
+    builder.add_contact(SelfContact(Penalty(300.0, 1e-3), centre_line="smooth"))
+    model = builder.finalize(compile=False)
+    x = model.initial_state().positions[0, 9:]
+    across = torch.linalg.cross(x.new_tensor([0, 0, 8.0]).expand_as(x), x - x.mean(0))  # 8 rad/s
+    velocity = torch.zeros(1, model.n_dofs)
+    velocity[0, 27:57] = across.flatten()
+    return model, model.initial_state(velocity=velocity)
+
+
+def test_lines_that_begin_to_cross_are_seen(recordings, monkeypatch):
+    """Touch as straight edges and, from 30 degrees on, as smooth lines, in the same steps as Python does."""
+    model, state = turning()
+    other, _ = turning()
+    integrator, crossing = ImplicitEuler(1e-3, **TIGHT), []
+    for _ in range(100):
+        after, info = integrator.step(model, state)
+        with monkeypatch.context() as patch:
+            patch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
+            expected, _ = integrator.step(other, state)
+        # one step from the same state: the same equations, solved to 1e-12 N
+        assert float((after.q - expected.q).abs().max()) < 1e-11
+        assert bool((info.contact["active"] > 0).all())
+        edges, lines = model.self_contacts.pairs(state.positions, state.positions, torch.full((1,), 1e-3)).tables
+        crossing.append((len(edges), len(lines)))
+        state = after
+    assert crossing[0][1] == 0 < crossing[0][0] and crossing[-1][0] == 0 < crossing[-1][1]
+    assert sum(recordings) > 50
 
 
 def test_robots_of_a_batch_touch_one_after_the_other(recordings, monkeypatch):
@@ -145,15 +195,18 @@ TRAINED = {
 }
 
 
-@pytest.mark.parametrize(("trained", "law"), [*((trained, None) for trained in TRAINED), ("gravity", barrier)])
+@pytest.mark.parametrize(
+    ("trained", "contact"),
+    [*((trained, "penalty") for trained in TRAINED), ("gravity", "barrier"), ("gravity", "smooth lines")],
+)
 @pytest.mark.parametrize("friction", [0.0, 0.3])
-def test_gradients_by_steps_that_touch(friction, trained, law, monkeypatch):
+def test_gradients_by_steps_that_touch(friction, trained, contact, monkeypatch):
     """Find the gradients that steps without a recording have, by a recording unless contact of parts is trained."""
     gradients, integrator = [], ImplicitEuler(2e-3, **TIGHT)
     for wait in (recording.STEPS_BEFORE_RECORDING, 10**9):
         monkeypatch.setattr(recording, "STEPS_BEFORE_RECORDING", wait)
         load = Wind() if trained == "wind" else None
-        model, start = dropped(friction, law=law and law(), robots=2, load=load)
+        model, start = dropped(friction, robots=2, load=load, **CONTACTS[contact]())
         course(model, start, integrator)
         weight = TRAINED[trained](model).requires_grad_()
         velocity = start.velocity.clone().requires_grad_()

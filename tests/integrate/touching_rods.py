@@ -10,7 +10,7 @@ TIGHT = {"force_tolerance": 1e-12, "relative_tolerance": 1e-10}  # so that roots
 STEPS = 80
 
 
-def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005, load=None):
+def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005, load=None, centre_line="straight"):
     """Return rods that fall across one that is held, in a model of its own, and states of `robots` from which they do.
 
     Parameters
@@ -20,6 +20,7 @@ def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005, load=None
     law : of the contact of the rods; by default a penalty.
     drop : from which height [m].
     load : a force on the rods, beside their weight.
+    centre_line : of the contact of the rods.
     """
     builder, material = RobotBuilder(), Material(1e6, 1000.0)
     low = builder.add_rod(straight((-0.1, 0, 0), (0.1, 0, 0), 9), Circle(4e-3), material, name="low")
@@ -29,7 +30,8 @@ def dropped(friction=0.3, floor=None, law=None, robots=1, drop=0.0005, load=None
     builder.add_force(forces.Gravity((0, 0, -9.81)))
     law = Penalty(300.0, 1e-3) if law is None else law
     slip = [] if isinstance(law, Complementarity) else [1e-2]
-    builder.add_contact(SelfContact(law, *([Friction(friction, *slip)] if friction else [])))
+    rubs = [Friction(friction, *slip)] if friction else []
+    builder.add_contact(SelfContact(law, *rubs, centre_line=centre_line))
     if load is not None:
         builder.add_force(load)
     if floor is not None:

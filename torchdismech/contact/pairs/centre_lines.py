@@ -2,7 +2,7 @@
 
 Where two lines cross, they have a unique pair of closest points, which moves smoothly as they do. Where they lie along
 each other, or bend around each other, there may be several such pairs, or no unique one; there the straight edges
-touch, pair by pair. Which pairs cross is decided before a step, so that the forces within a step are smooth.
+touch, pair by pair. Which pairs cross is decided where a step begins, so that the forces within a step are smooth.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torchdismech.geometry.distances import closest_segments
 from torchdismech.geometry.vec3 import Vec3
 from torchdismech.robot.body import Body
 
-__all__ = ["CentreLines"]
+__all__ = ["STILL_CROSSING", "CentreLines", "node_numbers"]
 
 CROSSING = 0.25  # sin^2 of the least angle between two edges that count as crossing: 30 degrees
 ROOM = 2.0  # safety factor of the bound on sin^2 of that angle below which lines may have several closest pairs
@@ -59,7 +59,7 @@ class CentreLines(nn.Module):
         if edges is None or not self._is_of(edges, low):
             robot = torch.arange(batch, device=low.device).repeat_interleave(count)
             nodes = self.nodes.repeat(batch, 1)
-            edges = self._edges = Listed(robot, nodes), _as_numbers(nodes, low)
+            edges = self._edges = Listed(robot, nodes), node_numbers(nodes, low)
         listed, numbers = edges
         return pair_values(_BULGES, listed, low.flatten(1), high.flatten(1), numbers)[0].view(batch, count)
 
@@ -72,31 +72,50 @@ class CentreLines(nn.Module):
         )
 
     def near_pairs(
-        self, overlapping_pairs: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor
+        self, overlapping_pairs: BoxPairs, low: Tensor, high: Tensor, tolerance: Tensor, q: Tensor
     ) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges whose gap can get down to a tolerance, () or (K,), while nodes stay in boxes.
 
-        First the pairs that touch as straight edges, then those that cross as smooth lines. Crossing lines without
+        First the pairs that touch as straight edges, then those that cross as smooth lines at q. Crossing lines without
         neighbouring edges, which are straight, are among the first.
 
         Parameters
         ----------
         overlapping_pairs : the pairs whose boxes overlap.
         low, high : (B, N, 3) corners of the nodes' boxes [m].
+        q : (B, n) at the start of the step.
         """
-        a, b = self.nodes.index_select(0, overlapping_pairs.first), self.nodes.index_select(0, overlapping_pairs.second)
-        nodes = torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
-        inputs = [overlapping_pairs.reach, overlapping_pairs.reach + tolerance, *_as_numbers(nodes, low)]
-        listed = Listed(overlapping_pairs.robot, nodes)
-        gap, crossing, *_ = rows = pair_values(_CROSSING, listed, low.flatten(1), high.flatten(1), inputs)
-        near, crosses = gap <= 0, crossing > 0
-        straight = NearPairs(Listed(overlapping_pairs.robot, nodes[:, :4]), overlapping_pairs.reach).chosen(
-            near & ~crosses
+        robot, first, second, reach = overlapping_pairs
+        listed = Listed(robot, self._of_both(first, second))
+        inputs = [reach + tolerance, *node_numbers(listed.nodes, low)]
+        gap = pair_values(_SPARE_DISTANCE, listed, low.flatten(1), high.flatten(1), inputs)[0]
+        near = NearPairs(listed, reach).chosen(gap <= 0)
+        crossing, *_ = rows = pair_values(
+            _CROSSING, near.listed, q, q, [near.reach, *node_numbers(near.listed.nodes, low)]
         )
-        return straight, NearPairs(listed, overlapping_pairs.reach, rows[2:]).chosen(near & crosses)
+        straight = NearPairs(Listed(near.listed.robot, near.listed.nodes[:, :4]), near.reach).chosen(crossing < 0)
+        return straight, NearPairs(near.listed, near.reach, rows[1:]).chosen(crossing > 0)
+
+    def of_pairs(self, listed: Listed) -> tuple[Listed, Tensor, Tensor]:
+        """Return pairs of edges as pairs of lines, with 8 nodes, and the numbers (C,) of both lines among these.
+
+        Parameters
+        ----------
+        listed : pairs of 4 nodes, or already of 8.
+        """
+        count = 1 + self.nodes.amax()
+        keys, order = (self.nodes[:, 0] * count + self.nodes[:, 1]).sort()
+        ends = (listed.nodes[:, k] * count + listed.nodes[:, k + 1] for k in (0, 2))
+        first, second = (order[torch.searchsorted(keys, key)] for key in ends)
+        return Listed(listed.robot, self._of_both(first, second)), first, second
+
+    def _of_both(self, first: Tensor, second: Tensor) -> Tensor:
+        """Return the nodes (C, 8) of pairs of lines with these numbers, in the order of `closest_crossing`."""
+        a, b = self.nodes.index_select(0, first), self.nodes.index_select(0, second)
+        return torch.cat([a[:, :2], b[:, :2], a[:, 2:], b[:, 2:]], dim=1)
 
 
-def _as_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
+def node_numbers(nodes: Tensor, like: Tensor) -> Sequence[Tensor]:
     """Return the node numbers (C, n) as n tensors (C,) of the dtype of `like`, which represents them exactly."""
     return nodes.t().contiguous().to(like.dtype).unbind()
 
@@ -148,8 +167,28 @@ def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
     return [_Line.of(*moving(low, high), numbers).bulge]
 
 
-def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers: Tensor) -> list:
-    """Return for pairs of lines: distance less limit (a lower bound), whether they cross (1 or 0), four `continues`.
+FIRST_LINE, SECOND_LINE = (0, 1, 4, 5), (2, 3, 6, 7)  # places of their nodes in the order of `closest_crossing`
+
+
+def _both(low: Tensor, high: Tensor, numbers: Sequence[Tensor]) -> tuple[_Line, _Line]:
+    """Return both lines of pairs whose nodes are in boxes (24, C) and have 8 numbers (C,)."""
+    middles, rooms = moving(low, high)
+    first, second = (
+        _Line.of([middles[k] for k in places], [rooms[k] for k in places], [numbers[k] for k in places])
+        for places in (FIRST_LINE, SECOND_LINE)
+    )
+    return first, second
+
+
+def _spare_distance(low: Tensor, high: Tensor, limit: Tensor, *numbers: Tensor) -> list:
+    """Return a lower bound of the distance of two lines less a limit (C,), while nodes stay in boxes (24, C) [m]."""
+    middles, rooms = moving(low, high)
+    a, b = _both(low, high, numbers)
+    return [spare_distance(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)]
+
+
+def _crossing(x: Tensor, _: Tensor, reach: Tensor, *numbers: Tensor) -> list:
+    """Return whether pairs of lines cross, 1 or -1, and four `continues`.
 
     They cross if the angle theta between them is above 30 degrees and large enough for a unique closest pair, and at
     least one continues beyond its edge, as two lines that do not are straight. The closest pair is unique where
@@ -158,30 +197,31 @@ def _crossing(low: Tensor, high: Tensor, reach: Tensor, limit: Tensor, *numbers:
 
     Parameters
     ----------
-    low, high : (24, C) boxes of the nodes in the order of `closest_crossing`.
-    limit : (C,) the sum of reach and tolerance [m].
+    x : (24, C) nodes in the order of `closest_crossing`.
     numbers : 8 (C,) numbers of the nodes.
     """
-    middles, rooms = moving(low, high)
-    first, second = (0, 1, 4, 5), (2, 3, 6, 7)
-    a, b = (
-        _Line.of([middles[k] for k in places], [rooms[k] for k in places], [numbers[k] for k in places])
-        for places in (first, second)
-    )
-    gap = spare_distance(closest_segments, middles[:4], rooms[:4], limit + a.bulge + b.bulge)
+    a, b = _both(x, x, numbers)
     across = a.edge.cross(b.edge)
     turned = across.dot(across) / (a.edge.dot(a.edge) * b.edge.dot(b.edge))
     bound = ROOM * reach * (a.curvature + b.curvature)
     apart = (turned > bound) & (turned > CROSSING)
-    for i in first:
-        for j in second:
+    for i in FIRST_LINE:
+        for j in SECOND_LINE:
             apart = apart & ~(numbers[i] == numbers[j])
     curved = apart & (a.continues[0] + a.continues[1] + b.continues[0] + b.continues[1] > 0)
-    return [gap, torch.where(curved, torch.ones_like(gap), torch.zeros_like(gap)), *a.continues, *b.continues]
+    one = torch.ones_like(turned)
+    return [torch.where(curved, one, -one), *a.continues, *b.continues]
+
+
+def _still_crossing(x: Tensor, _: Tensor, reach: Tensor, crossed: Tensor, *numbers: Tensor) -> list:
+    """Return 1 for pairs that cross at x if `crossed` (C,) is 1, and do not if it is -1; else -1."""
+    return [crossed * _crossing(x, x, reach, *numbers)[0]]
 
 
 _BULGES = Fused(_bulge, "bulges of lines")
+_SPARE_DISTANCE = Fused(_spare_distance, "distances of lines")
 _CROSSING = Fused(_crossing, "lines that cross")
+STILL_CROSSING = Fused(_still_crossing, "lines that still cross")
 
 
 def _nodes_around(body: Body) -> np.ndarray:

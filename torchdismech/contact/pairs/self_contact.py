@@ -195,19 +195,20 @@ class SelfContact(Ruled, OnBody):
 
     # ---- broad phase -------------------------------------------------------------------------------------------
 
-    def tables(self, low: Tensor, high: Tensor, number: int) -> list[PairTable]:
+    def tables(self, low: Tensor, high: Tensor, start: Tensor, number: int) -> list[PairTable]:
         """Return tables of the pairs that may touch while the nodes stay in boxes, one for each kernel that is used.
 
         Parameters
         ----------
         low, high : (B, N, 3) corners of the boxes [m].
+        start : (B, N, 3) at the start of the step, where it is decided which smooth lines cross.
         number : of this contact among those of the robot.
         """
         near: dict[Kernel, NearPairs] = {}
         if self.lines is None:
             near[closest_segments] = self._near_pairs(closest_segments, low, high)
         else:
-            near[closest_segments], near[closest_crossing] = self._near_lines(self.lines, low, high)
+            near[closest_segments], near[closest_crossing] = self._near_lines(self.lines, low, high, start)
         if len(self.triangles.nodes):
             near[closest_on_triangle] = self._near_pairs(closest_on_triangle, low, high)
         tables = []
@@ -223,12 +224,12 @@ class SelfContact(Ruled, OnBody):
         limit = pairs.reach + of_robots(self.law.response.tolerance, pairs.robot)
         return near_pairs(kernel, nodes, pairs, low, high, limit)
 
-    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor) -> tuple[NearPairs, NearPairs]:
+    def _near_lines(self, lines: CentreLines, low: Tensor, high: Tensor, start: Tensor) -> tuple[NearPairs, NearPairs]:
         """Return the pairs of edges that may touch: as straight edges, and as smooth lines that cross."""
         tolerance = self.law.response.tolerance
         margin = 0.5 * tolerance + lines.bulges(low, high)
         pairs = box_pairs(self.edges, self.edges, low, high, (margin, margin), self._near_edges, self.kind_pairs)
-        return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot))
+        return lines.near_pairs(pairs, low, high, of_robots(tolerance, pairs.robot), start.flatten(1))
 
     def sizes(self) -> list[Tensor]:
         """Return the radii of all parts, and of each robot which of them are neighbours."""
@@ -382,7 +383,7 @@ class SelfContacts(nn.ModuleList):
         search_distance : (B,) how far nodes may leave the box around both positions, along each axis [m].
         """
         boxes = NodeBoxes.of_motion(start, end, search_distance)
-        tables = [table for k, contact in enumerate(self) for table in contact.tables(boxes.low, boxes.high, k)]
+        tables = [table for k, contact in enumerate(self) for table in contact.tables(boxes.low, boxes.high, start, k)]
         return Pairs(tuple(tables), boxes)
 
     def touching(self, pairs: Pairs, q: Tensor, velocity: Tensor) -> list[Touching]:

@@ -164,13 +164,12 @@ class TouchWatch:
     def stands(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
         """Return whether the step knew of all pairs that touched, and none passed through each other.
 
-        Where nodes have left their boxes, new pairs are looked for, with which the step has to be taken again.
+        If it does not stand, pairs are looked for anew, with which the step has to be taken again.
         """
         assert near is not None
         if not bool(near):
             return True
-        if not self._watch.holds(after.q, problem.running):
-            self._watch.renew(problem, after)
+        self._watch.renew(problem, after)
         return False
 
     def takes_known_pairs(self, others: bool) -> bool:

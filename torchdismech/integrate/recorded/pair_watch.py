@@ -13,13 +13,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from torchdismech.contact.pairs.centre_lines import STILL_CROSSING, node_numbers
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls
-from torchdismech.contact.pairs.pairs import Pairs, PairTable
-from torchdismech.contact.pairs.self_contact import SelfContacts
+from torchdismech.contact.pairs.pairs import Listed, PairTable
 from torchdismech.contact.passing import CLEARANCE, TOUCH
 from torchdismech.contact.response import of_robots
+from torchdismech.fused import Fused
+from torchdismech.geometry.crossing import closest_crossing
+from torchdismech.geometry.distances import closest_on_triangle
 from torchdismech.integrate.problem import StepProblem
 from torchdismech.native.graphs import Unrecordable
 from torchdismech.robot.state import State
@@ -42,7 +45,8 @@ class PairWatch:
     Parameters
     ----------
     problem : one of the steps.
-    sees_touch : whether recordings may take steps in which pairs touch: those of straight edges and of triangles.
+    sees_touch : whether recordings may take steps in which pairs touch. They may not with barriers between smooth
+        lines, whose overlap is not looked at.
 
     Attributes
     ----------
@@ -63,11 +67,13 @@ class PairWatch:
         pairs = problem.model.contact.may_touch_at(problem.state.q)
         assert pairs is not None
         self._contacts = problem.model.self_contacts
-        tables = _of_straight_edges(self._contacts, pairs.listed)
-        self._apart = [_distances(table, self._touching_distance(table)) for table in tables]
+        tables = pairs.listed.tables
+        self._apart = [_distances(table, self._touching_distance(table, pairs.listed.boxes)) for table in tables]
         self._unpassed = [_distances(table, TOUCH * table.reaches) for table in tables]
         self._without_overlap = [_distances(table, table.reaches) for table in self._with_barriers(tables)]
-        self._sees_touch = sees_touch and not any(contact.lines for contact in self._contacts)
+        self._crossing = [_compared(*lines, STILL_CROSSING) for lines in self._pairs_of_lines(tables)]
+        barriers = (self._contacts[number] for number in self._contacts.barrier_numbers)
+        self._sees_touch = sees_touch and not any(contact.lines for contact in barriers)
         self._constants: list[Tensor] = []  # of the contacts, when the pairs were found; empty where none are known
         self._found_at: Tensor | None = None  # (B,) [s] end of the step in which they were found; None: none are known
         self._pause = self._last_pause = 0
@@ -93,11 +99,14 @@ class PairWatch:
         """Return whether unknown pairs may have touched in a step, or known ones may have passed through each other.
 
         A tensor () for a running robot (B,); for recordings. Pairs with a barrier have passed through it if they
-        overlap at the end: the midpoint rule looks at their gaps in the middle of the step only.
+        overlap at the end: the midpoint rule looks at their gaps in the middle of the step only. Smooth lines that
+        begin or cease to cross are other pairs.
         """
         passed = self._outside_or_near(self._unpassed, before, after, running)
         if self._without_overlap:
             passed = passed | self._outside_or_near(self._without_overlap, after, after, running)
+        if self._crossing:
+            passed = passed | self._outside_or_near(self._crossing, before, before, running)
         return passed
 
     def stands(self, problem: StepProblem, after: State, near: Tensor | None) -> bool:
@@ -137,10 +146,10 @@ class PairWatch:
         if near and self._sees_touch and not self.touching:
             self.touching = True  # once more, in the narrower boxes of parts that touch
             near = self._look_for_pairs(problem, after)
-        self.touching = bool(near) and self._sees_touch
+        self.touching = near and self._sees_touch
         if self.touching:
             self._steps_touching = self._steps_ahead(after)
-        if near is None or (near and not self.touching):
+        if near and not self.touching:
             self._wait_longer()
             return False
         self._constants = [constant.clone() for constant in self._contacts.constants()]
@@ -165,11 +174,8 @@ class PairWatch:
     def _wait_longer(self) -> None:
         self._pause = self._last_pause = min(2 * self._last_pause + 1, LONGEST_PAUSE)
 
-    def _look_for_pairs(self, problem: StepProblem, after: State) -> bool | None:
-        """Look for the pairs that may touch in some steps like a given one; return whether some touched in that.
-
-        None where some of them cannot be watched.
-        """
+    def _look_for_pairs(self, problem: StepProblem, after: State) -> bool:
+        """Look for the pairs that may touch in some steps like a given one; return whether some touched in that."""
         before = problem.state
         if self.touching:
             end, margin = self._way_ahead(before, after)
@@ -177,15 +183,15 @@ class PairWatch:
             end, margin = after.q, self._width(before, after)
         self.found = problem.model.contact.may_touch(before.q, end, margin)
         assert self.found is not None
-        watched = _of_straight_edges(self._contacts, self.found.listed)
-        if any(map(len, set(self.found.listed.tables).difference(watched))):
-            return None
-        for (apart, _), (unpassed, _), table in zip(self._apart, self._unpassed, watched, strict=True):
-            apart.bind(table.listed, [self._touching_distance(table)], None)
+        tables, boxes = self.found.listed.tables, self.found.listed.boxes
+        for (apart, _), (unpassed, _), table in zip(self._apart, self._unpassed, tables, strict=True):
+            apart.bind(table.listed, [self._touching_distance(table, boxes)], None)
             unpassed.bind(table.listed, [TOUCH * table.reaches], None)
-        for (separate, _), table in zip(self._without_overlap, self._with_barriers(watched), strict=True):
+        for (separate, _), table in zip(self._without_overlap, self._with_barriers(tables), strict=True):
             separate.bind(table.listed, [table.reaches], None)
-        for kept, found in zip(vars(self._boxes).values(), vars(self.found.listed.boxes).values(), strict=True):
+        for (crossing, _), lines in zip(self._crossing, self._pairs_of_lines(tables), strict=True):
+            crossing.bind(*lines, None)
+        for kept, found in zip(vars(self._boxes).values(), vars(boxes).values(), strict=True):
             kept.copy_(found)
         return bool(self.near(before, after, problem.running))
 
@@ -199,13 +205,32 @@ class PairWatch:
             calls.call("pair_least", before.q, after.q, None, loop.address, self._clearance)
         return (running & ~(inside & (self._clearance > 0))).any()
 
-    def _with_barriers(self, tables: list[PairTable]) -> list[PairTable]:
+    def _with_barriers(self, tables: Sequence[PairTable]) -> list[PairTable]:
         """Return those tables whose pairs have a barrier between them."""
         return [table for table in tables if table.contact in self._contacts.barrier_numbers]
 
-    def _touching_distance(self, table: PairTable) -> Tensor:
-        """Return the distances (C,) of the closest points of pairs below which they touch [m]."""
-        return table.reaches + of_robots(self._contacts[table.contact].law.response.tolerance, table.robot)
+    def _touching_distance(self, table: PairTable, boxes: NodeBoxes) -> Tensor:
+        """Return the distances (C,) [m] of pairs of edges, or of points and triangles, below which they may touch.
+
+        Those of smooth lines count how far these may bulge out of their edges while nodes stay in boxes.
+        """
+        contact = self._contacts[table.contact]
+        distance = table.reaches + of_robots(contact.law.response.tolerance, table.robot)
+        if contact.lines is None or table.kernel is closest_on_triangle:
+            return distance
+        bulges, (_, *lines) = contact.lines.bulges(boxes.low, boxes.high), contact.lines.of_pairs(table.listed)
+        return sum((bulges[table.robot, line] for line in lines), distance)
+
+    def _pairs_of_lines(self, tables: Sequence[PairTable]) -> list[tuple[Listed, list[Tensor]]]:
+        """Return the pairs of smooth lines in each table of such, and the further inputs of `STILL_CROSSING`."""
+        pairs = []
+        for table in tables:
+            lines = self._contacts[table.contact].lines
+            if lines is not None and table.kernel is not closest_on_triangle:
+                listed, *_ = lines.of_pairs(table.listed)
+                crossed = torch.full_like(table.reaches, 1.0 if table.kernel is closest_crossing else -1.0)
+                pairs.append((listed, [table.reaches, crossed, *node_numbers(listed.nodes, crossed)]))
+        return pairs
 
     def _steps_ahead(self, after: State) -> float:
         """Return for how many steps pairs that touch are looked for next time, after some were found."""
@@ -235,11 +260,6 @@ class PairWatch:
         return (STEPS * apart).clamp_max(at_most).maximum(FEWEST_STEPS * apart).clamp_min(at_rest)
 
 
-def _of_straight_edges(contacts: SelfContacts, pairs: Pairs) -> list[PairTable]:
-    """Return the tables of pairs whose distances are those of their nodes' edges and triangles, not of smooth lines."""
-    return [table for table in pairs.tables if contacts[table.contact].lines is None]
-
-
 def _distances(table: PairTable, than: Tensor) -> tuple[PairCalls, BoundLoop]:
     """Return calls of compiled code for the pairs of a table, and the loop that compares distances in a step.
 
@@ -247,9 +267,14 @@ def _distances(table: PairTable, than: Tensor) -> tuple[PairCalls, BoundLoop]:
     ----------
     than : (C,) the distances that they are compared with [m].
     """
-    calls = PairCalls(table.listed, [than], than.dtype)
+    return _compared(table.listed, [than], CLEARANCE[table.kernel])
+
+
+def _compared(listed: Listed, further: Sequence[Tensor], loop: Fused) -> tuple[PairCalls, BoundLoop]:
+    """Return calls of compiled code for pairs, and the loop whose least value for each robot is looked at."""
+    calls = PairCalls(listed, further, further[0].dtype)
     calls.on_tapes = True
-    loop = calls.loop(CLEARANCE[table.kernel], (calls.x, calls.moving, *calls.further))
-    if loop is None:
+    bound = calls.loop(loop, (calls.x, calls.moving, *calls.further))
+    if bound is None:
         raise Unrecordable("the clearance of pairs, which has no compiled code")
-    return calls, loop
+    return calls, bound

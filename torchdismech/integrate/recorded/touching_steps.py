@@ -21,6 +21,9 @@ FEWEST_STEPS, MOST_STEPS = 12, 200
 # Without a recording pairs are looked for to see whether the pattern stays, those of more than `FEW_ROBOTS` only after
 # every so many steps: for these a search takes a tenth of a step.
 SELDOM, FEW_ROBOTS = 4, 16
+# A pattern that lasts for fewer steps is laid out in vain. Pairs are not looked for in a pause of steps after it, which
+# gets longer with each such pattern.
+SHORT_LIVED, LONGEST_PAUSE = 6, 15
 STEPS_SERVED = 50  # by one recording, after which another one is worth its cost
 MOST_NUMBERS = 4_000_000  # of the matrices of all robots: memory of recordings with more counts
 
@@ -46,6 +49,7 @@ class TouchingSteps:
         self._many = watch.robots > FEW_ROBOTS
         self._pattern: object = None
         self._wait, self._refused = FEWEST_STEPS, False
+        self._lasted = self._pause = self._last_pause = 0  # steps
         self.steps = 0
         self.recording: RecordedStep | RecordedContactStep | None = None
 
@@ -55,10 +59,12 @@ class TouchingSteps:
 
         Before there is one, the pairs of many robots are seldom looked for.
         """
-        return self._refused or (self.recording is None and self._many and self.steps % SELDOM != 0)
+        seldom = self._many and self.steps % SELDOM != 0
+        return self._refused or self._pause > 0 or (self.recording is None and seldom)
 
     def count(self, info: StepInfo) -> None:
         """Count a step that Python took, as several if it took many iterations, until there is a recording."""
+        self._pause = max(0, self._pause - 1)
         if self.recording is None:
             self.steps += max(0, int(info.iterations.max()) // A_STEP - 1)  # it was counted once as it began
 
@@ -66,14 +72,17 @@ class TouchingSteps:
         """Return the recording for a step, bound to its pairs; None if there is none yet."""
         found = self._watch.found
         assert found is not None
-        if self._refused:
+        if self._refused or self._pause:
             return None
         if found is not self._bound:
             self._bound = found
             self._take_found(problem)
         pattern = found.coupling.pattern if self._pairs is None else self._pairs.pairs.coupling.pattern
-        self.steps = self.steps + 1 if pattern is self._pattern else 0
-        self._pattern = pattern
+        if pattern is self._pattern:
+            self.steps, self._lasted = self.steps + 1, self._lasted + 1
+        else:
+            self._last_pause = min(2 * self._last_pause + 1, LONGEST_PAUSE) if self._lasted < SHORT_LIVED else 0
+            self._pattern, self._pause, self.steps, self._lasted = pattern, self._last_pause, 0, 0
         if self.recording is None and self.steps >= self._wait and not torch.is_inference_mode_enabled():
             self._record(problem, spare=self._wait > FEWEST_STEPS)
         return self.recording
