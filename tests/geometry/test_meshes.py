@@ -298,6 +298,8 @@ REFUSALS = {
     "infinite": (lambda: rectangle(float("inf"), 1, 0.1), "length", "got inf"),
     "spacing": (lambda: rectangle(1, 1, 0), "spacing", "got 0"),
     "large spacing": (lambda: rectangle(4, 1, 1.2), "spacing", "expected at most 1.1547"),
+    "millimetres": (lambda: rectangle(400.0, 400.0, 0.02), "spacing", "makes some 9e+08 triangles"),
+    "millimetres of a bell": (lambda: hemisphere(40.0, 0.002), "spacing", "makes some 6e+09 triangles"),
     "pattern": (lambda: rectangle(1, 1, 0.1, "hexagonal"), "pattern", "'right', 'cross', 'random', 'rotated'"),
     "angle elsewhere": (lambda: rectangle(1, 1, 0.1, "right", angle=0.1), "angle", "pattern 'right'"),
     "angle": (lambda: rectangle(1, 1, 0.1, "rotated", angle=float("inf")), "angle", "finite"),

@@ -19,6 +19,7 @@ from torchdismech import (
     Model,
     Newmark,
     SeveralSteps,
+    Static,
     Status,
     forces,
     rollout,
@@ -514,6 +515,7 @@ def test_reports_are_shown_in_a_line():
     _, several = ImplicitEuler(2e-3).steps(model, start, 3)
     assert repr(several).startswith("SeveralSteps(3 steps of 3 robots: 3 CONVERGED; ")
     assert repr(ImplicitEuler(2e-3)) == "ImplicitEuler(dt=0.002)"
+    assert repr(Static(load_steps=3)) == "Static(load_steps=3)"
     control = Control(force=torch.zeros_like(start.q), values={"Gravity.acceleration": torch.zeros(3, 3)})
     assert repr(control) == f"Control(force={tuple(start.q.shape)}, values={{'Gravity.acceleration': (3, 3)}})"
     assert repr(Control()) == "Control()"

@@ -22,6 +22,7 @@ ROW_HEIGHT = math.sqrt(3) / 2  # of an equilateral triangle with sides 1
 WANTED_ANGLE, SMALLEST_ANGLE = math.radians(24), math.radians(20)
 MOST_MOVES, MOVES_BEFORE_DROP = 120, 15  # typically fewer than 5 moves are enough
 JITTER = 0.25  # standard deviation of the random shifts, in spacings
+MOST_TRIANGLES = 2e7  # a mesh of more would take gigabytes; a spacing in other units than lengths asks for it
 BORDER = 0.45  # no interior node starts closer to the border than this, in spacings
 MOVABLE_BORDER = 1.6  # interior nodes of a turned grid move only if they are closer to the border than this
 
@@ -64,7 +65,8 @@ def rectangle(
     ------
     InputError
         Sizes that are not positive and finite, a spacing for which one row of triangles is higher than the shorter
-        side, an unknown pattern, a seed or an angle that the pattern does not use.
+        side, or that makes more than 20 million triangles, an unknown pattern, a seed or an angle that the pattern
+        does not use.
     """
     length, width, spacing = _lengths(length=length, width=width, spacing=spacing)
     largest = min(length, width) / ROW_HEIGHT
@@ -73,6 +75,7 @@ def rectangle(
             f"spacing: expected at most {largest:g}, the side of equilateral triangles as high as the shorter side of "
             f"the rectangle {length:g} x {width:g}; got {spacing:g}: take a smaller spacing"
         )
+    _check_count(length * width, spacing)
     check_choice("pattern", pattern, RECTANGLE_PATTERNS)
     _check_seed(seed, pattern)
     angle = finite_number(angle, "angle", "a finite angle in rad")
@@ -109,10 +112,11 @@ def disc(radius: float, spacing: float, pattern: str = "regular", seed: int = 0)
     Raises
     ------
     InputError
-        Sizes that are not positive and finite, a spacing above the radius, an unknown pattern, a seed that the pattern
-        does not use.
+        Sizes that are not positive and finite, a spacing above the radius, or that makes more than 20 million
+        triangles, an unknown pattern, a seed that the pattern does not use.
     """
     radius, spacing = _checked_round(radius, spacing, pattern, seed)
+    _check_count(math.pi * radius**2, spacing)
     divisions = round(radius / spacing)
     if pattern == "regular":
         ring, sector, triangles = _rings(divisions)
@@ -156,6 +160,7 @@ def hemisphere(radius: float, spacing: float, pattern: str = "regular", seed: in
     The triangles are wound counter-clockwise seen from outside. Parameters and errors are those of `disc`.
     """
     radius, spacing = _checked_round(radius, spacing, pattern, seed)
+    _check_count(2 * math.pi * radius**2, spacing)
     divisions = round(0.5 * math.pi * radius / spacing)
     if pattern == "regular":
         ring, sector, triangles = _rings(divisions)
@@ -192,6 +197,16 @@ def _checked_round(radius: float, spacing: float, pattern: str, seed: int) -> li
     check_choice("pattern", pattern, ROUND_PATTERNS)
     _check_seed(seed, pattern)
     return [radius, spacing]
+
+
+def _check_count(area: float, spacing: float) -> None:
+    """Refuse a spacing [m] that would make more than `MOST_TRIANGLES` of an area [m^2]."""
+    triangles = 2 * area / (ROW_HEIGHT * spacing**2)
+    if triangles > MOST_TRIANGLES:
+        raise InputError(
+            f"spacing: {spacing:g} m makes some {triangles:.0e} triangles; expected at most {MOST_TRIANGLES:.0e}: take "
+            "a larger spacing; are all lengths in m?"
+        )
 
 
 def _squares(length: float, width: float, spacing: float, alternate: bool) -> Mesh:

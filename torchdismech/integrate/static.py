@@ -118,6 +118,10 @@ class Static(SteppingMethod):
         # True in a search for any equilibrium, be it a saddle, in place of one down the potential
         self.any_balance = False
 
+    def __repr__(self) -> str:
+        """Return the number of shares, but no other options."""
+        return f"Static(load_steps={self.load_steps})"
+
     def reactions(self, model: Model, before: State, after: State, control: Control | None = None) -> Tensor:
         """Return the force [N] and torque [N m] that each clamp exerts at the equilibrium `after` (B, C, 6).
 
