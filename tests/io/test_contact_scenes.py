@@ -1,5 +1,6 @@
 """Scenes with contact: what a file says is what touches, with these numbers, for each robot."""
 
+import math
 import re
 
 import pytest
@@ -261,6 +262,24 @@ def test_an_obstacle_in_millimetres_is_scaled_and_its_size_is_shown(load, tmp_pa
             load(rod(0.1) + time(0.01) + table + f"scale = {scale}\n")
         with pytest.raises(InputError, match=r"rock\.stl: scale: expected"):
             Mesh.from_file(tmp_path / "rock.stl", scale=float(scale))
+
+
+def test_a_mesh_is_turned_about_its_origin_and_put_in_its_place(load, tmp_path):
+    """Turn a box in millimetres by 90 degrees about z, so that x becomes y, then move it."""
+    trimesh.creation.box(bounds=[[10.0, 0.0, 0.0], [40.0, 20.0, 5.0]]).export(tmp_path / "step.stl")
+    table = '[[obstacle]]\nshape = "mesh"\nfile = "step.stl"\nscale = 1e-3\nstiffness = 3.0\n'
+    scene = load(rod(0.1) + time(0.01) + table + f"rotation = [0, 0, {math.pi / 2}]\nposition = [0, 0, -0.05]\n")
+    shape = scene.build().model.obstacles[0].shape
+    expected = torch.tensor([[-0.02, 0.01, -0.05], [0.0, 0.04, -0.045]], dtype=torch.float64)
+    found = torch.stack([shape.vertices.amin(0), shape.vertices.amax(0)])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)  # the file has single precision
+    above = shape.distance(torch.tensor([[[-0.01, 0.02, 0.0]]], dtype=torch.float64))
+    torch.testing.assert_close(above, torch.tensor([[0.045]], dtype=torch.float64), rtol=0, atol=1e-9)
+    for key, wrong in (("rotation", [0, 0, 90]), ("position", [[0, 0, 0]] * 2), ("position", [0, math.nan, 0])):
+        with pytest.raises(InputError, match=rf"step\.stl: {key}: expected"):
+            Mesh.from_file(tmp_path / "step.stl", **{key: wrong})
+    with pytest.raises(InputError, match=r"obstacle\.0\.position: expected"):
+        load(rod(0.1) + time(0.01) + table + "position = [0, 0]\n")
 
 
 def test_defaults_are_those_of_the_documentation(load):

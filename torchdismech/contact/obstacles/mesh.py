@@ -11,12 +11,15 @@ from torch import Tensor
 from torchdismech.contact.obstacles.directions import identity, outer_square, polar, rounding
 from torchdismech.contact.obstacles.nearest import NearestTriangle
 from torchdismech.contact.obstacles.shape import Shape
+from torchdismech.contact.obstacles.shape_parameters import refuse_other_rotation
 from torchdismech.contact.obstacles.walls import through_walls
 from torchdismech.errors import InputError, path_of, positive_number
+from torchdismech.forces.base import vector
 from torchdismech.geometry.checks import Elements, array_of
 from torchdismech.geometry.graphs import connected_parts
 from torchdismech.geometry.mesh_checks import check_mesh
 from torchdismech.geometry.mesh_files import mesh_in_file
+from torchdismech.geometry.quaternions import rotation_of_vector
 from torchdismech.values import Given
 
 __all__ = ["Mesh"]
@@ -69,24 +72,34 @@ class Mesh(Shape):
         self.nearest = NearestTriangle(x, corners)
 
     @classmethod
-    def from_file(cls, path: str | Path, scale: float = 1.0) -> Mesh:
+    def from_file(
+        cls, path: str | Path, scale: float = 1.0, rotation: Given = (0.0, 0.0, 0.0), position: Given = (0.0, 0.0, 0.0)
+    ) -> Mesh:
         """Read the surface from a file (stl, obj, ply, off, glb, gltf); vertices at one place are merged.
 
-        `scale` is what one unit of the file is in metres, 1e-3 if it is in millimetres. Axes are as in the file. Lines
-        and points beside the triangles are left out.
+        Lines and points beside the triangles are left out.
+
+        Parameters
+        ----------
+        scale : what one unit of the file is in metres, 1e-3 if it is in millimetres.
+        rotation : (3,) rotation vector (axis times angle) from the file's axes to the world's [rad].
+        position : (3,) of the file's origin [m].
 
         Raises
         ------
         InputError
-            The file cannot be read, its surface is refused (see the class), or the scale is not above 0; the message
-            names the file.
+            The file cannot be read, its surface is refused (see the class), the scale is not above 0, or rotation and
+            position are no finite vectors; the message names the file.
         """
         path = path_of(path, "Mesh.from_file")
         scale = positive_number(scale, f"{path}: scale")
+        turn, origin = _one_vector(rotation, f"{path}: rotation"), _one_vector(position, f"{path}: position")
+        refuse_other_rotation(turn, f"{path}: rotation")
         vertices, triangles = mesh_in_file(path, only_triangles=False)
         corners = scale * vertices[triangles].reshape(-1, 3) + 0.0  # so that -0.0 becomes 0.0
         vertices, triangles = np.unique(corners, axis=0, return_inverse=True)
-        return cls(vertices, triangles.reshape(-1, 3), where=str(path))
+        placed = vertices @ rotation_of_vector(turn).numpy().T + origin.numpy()
+        return cls(placed, triangles.reshape(-1, 3), where=str(path))
 
     def distance_and_derivatives(self, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the signed distances from the surface with normals and curvatures."""
@@ -161,6 +174,16 @@ def _nearest_feature(points: Tensor, corners: Tensor, normal: Tensor) -> tuple[T
 def _row(matrices: Tensor, index: Tensor) -> Tensor:
     """Return the row `index` (...) of each matrix (..., 3, 3)."""
     return matrices.gather(-2, index[..., None, None].expand(*index.shape, 1, 3)).squeeze(-2)
+
+
+def _one_vector(given: Given, where: str) -> Tensor:
+    """Return a vector (3,) of float64; refuse other shapes, as all robots have the same mesh."""
+    found = vector(given, where)
+    if found.shape != (3,):
+        raise InputError(
+            f"{where}: expected 3 numbers, as all robots have the same mesh, got shape {tuple(found.shape)}"
+        )
+    return found.double()
 
 
 def _checked(vertices: Given, triangles: Elements, where: str) -> tuple[np.ndarray, np.ndarray]:

@@ -131,7 +131,7 @@ def _shape(scene: Scene, key: Key, table: schema.Obstacle) -> Shape:
         return Capsule(table.start, table.end, table.radius)
     assert isinstance(table, schema.Mesh)
     with reading(scene.path, (*key, "file"), table.file) as path:
-        return Mesh.from_file(path, table.scale)
+        return Mesh.from_file(path, table.scale, table.rotation, table.position)
 
 
 def _path(scene: Scene, key: Key, table: schema.Obstacle) -> Path | None:

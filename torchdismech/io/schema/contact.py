@@ -224,6 +224,8 @@ class Mesh(Bounded):
     shape: Literal["mesh"]
     file: FileName = Field(description="name of a closed triangle mesh")
     scale: float = Field(1.0, gt=0, le=1e6, description="what one unit of the file is in m: 1e-3 for millimetres")
+    rotation: Vector = Field([0.0, 0.0, 0.0], description="rotation vector [x, y, z]: axis times angle in rad")
+    position: Vector = Field([0.0, 0.0, 0.0], description="of the file's origin [x, y, z] in m")
 
 
 ObstacleTable = Annotated[Plane | Ball | Block | Capsule | Cylinder | Mesh, Field(discriminator="shape")]
