@@ -346,3 +346,18 @@ def test_rules_that_say_nothing_are_refused(fields, complaint):
     """Refuse at construction what no check could follow."""
     with pytest.raises(InputError, match=complaint):
         Rules(**fields)
+
+
+def test_swapped_labels_are_said():
+    """Name two markers that go on where the other one was, and when; warn of nobody else, and change nothing."""
+    rules = Rules(despike_speed=None)
+    assert prepared(recordings(), rules, of_chain=False)[1] == []
+    swapped = FAULTLESS.copy()
+    swapped[1, 20:, [1, 4]] = FAULTLESS[1, 20:, [4, 1]]
+    swapped[1, 40:42, 3] = np.nan
+    arranged, messages = prepared(recordings_from(swapped), rules, of_chain=False)
+    (warning,) = [message for message in messages if message.startswith("warning")]
+    assert "from frame 20 on markers 1 and 4 go on where the other one was: their labels seem to be swapped" in warning
+    assert np.array_equal(arranged.positions[1, 25, 1].numpy(), FAULTLESS[1, 25, 4])
+    swapped[1, 30:] = FAULTLESS[1, 30:]
+    assert "(and 1 more such places)" in prepared(recordings_from(swapped), rules, of_chain=False)[1][0]

@@ -10,6 +10,7 @@ import torch
 from torchdismech.errors import InputError
 from training.data import chain_path
 from training.data.gaps import fill_gaps
+from training.data.label_swaps import swapped_labels
 from training.data.node_order import put_in_order
 from training.data.recordings import Recordings
 from training.data.rules import Rules
@@ -65,12 +66,27 @@ def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
             _refuse_long_gaps(positions[k], rules, name)
         elif not valid[k].any():
             raise InputError(f"{name}: no marker was seen in any frame: leave this recording out")
+        else:
+            messages += _swaps(positions[k], name)
         messages += _scale(positions[k], rules, name)
     if of_chain and not recordings.branched:
         _refuse_short_edges(positions, recordings.names)
         messages += put_in_order(positions, valid, rules, recordings.names)
     done = dataclasses.replace(recordings, positions=torch.from_numpy(positions), valid=torch.from_numpy(valid))
     return done, messages
+
+
+def _swaps(positions: np.ndarray, name: str) -> list[str]:
+    """Return a warning where markers (T, N, 3) seem to have swapped their labels; nothing is changed."""
+    found = swapped_labels(positions)
+    if not found:
+        return []
+    frame, first, second = found[0]
+    others = f" (and {len(found) - 1} more such places)" if len(found) > 1 else ""
+    return [
+        f"warning: {name}: from frame {frame} on markers {first} and {second} go on where the other one was{others}: "
+        "their labels seem to be swapped; exchange their columns from there on"
+    ]
 
 
 def _scale(positions: np.ndarray, rules: Rules, name: str) -> list[str]:
