@@ -1,5 +1,8 @@
 """Strains of rods and shells, stored with the frames of a run."""
 
+import copy
+import pickle
+
 import h5py
 import pytest
 import torch
@@ -129,3 +132,19 @@ def test_chains_have_no_strains():
     chain = RigidChain.cylinder(2, length=1.2, diameter=6e-3, density=2710.0, youngs=1e10, viscosity=1e9)
     with pytest.raises(InputError, match="RigidChain has none"):
         rollout(chain, chain.initial_state(), Radau(0.01), 1, strains=True)
+
+
+def test_names_that_are_not_stored_are_answered_with_those_that_are():
+    """Say that strains have to be asked for, and which there are; pickled and copied runs say so, too."""
+    builder = RobotBuilder()
+    builder.add_rod([[0.0, 0, 0], [0.1, 0, 0], [0.2, 0, 0]], Circle(1e-3), Material(1e6, 1000.0))
+    model = builder.finalize(compile=False)
+    without, with_strains = (
+        rollout(model, model.initial_state(), ImplicitEuler(1e-3), 2, strains=strains) for strains in (False, True)
+    )
+    with pytest.raises(KeyError, match=r"strains: no 'kappa1': the run has none; .* rollout\(\.\.\., strains=True\)"):
+        without.strains["kappa1"]
+    for run in (with_strains, pickle.loads(pickle.dumps(with_strains)), copy.deepcopy(with_strains)):
+        assert run.strains["kappa1"].shape == (3, 1, 1)
+        with pytest.raises(KeyError, match="strains: no 'kapa1': there are stretch, kappa1, kappa2, tau"):
+            run.strains["kapa1"]

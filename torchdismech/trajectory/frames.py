@@ -150,6 +150,10 @@ class Trajectory:
     strains: dict[str, Tensor] = field(default_factory=dict)
     reactions: dict[str, Tensor] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        for kind in GROUPS:
+            setattr(self, kind, _Named(kind, getattr(self, kind)))
+
     def __repr__(self) -> str:
         """Return how many frames, robots and nodes there are, when the run ends, and how many robots failed."""
         frames, robots, nodes = self.positions.shape[:3]
@@ -229,6 +233,20 @@ class Trajectory:
         kept: dict[str, Any] = {name: getattr(self, name)[index] for name in DATASETS}
         kept |= {kind: {name: values[index] for name, values in getattr(self, kind).items()} for kind in GROUPS}
         return dataclasses.replace(self, **kept)
+
+
+class _Named(dict[str, Tensor]):
+    """Tensors of one kind by name; an error for a name that is not there says which are."""
+
+    def __init__(self, kind: str, tensors: Mapping[str, Tensor]):
+        super().__init__(tensors)
+        self._kind = kind
+
+    def __missing__(self, name: str) -> Tensor:
+        there = f"there are {', '.join(self)}" if self else "the run has none"
+        if not self and self._kind in ("strains", "reactions"):
+            there += f"; they are stored by rollout(..., {self._kind}=True)"
+        raise KeyError(f"{self._kind}: no {name!r}: {there}")
 
 
 def refuse_no_run(where: str, run: object) -> None:
