@@ -57,7 +57,8 @@ class TouchingSteps:
     def waits(self) -> bool:
         """Whether no recording needs to know the pairs of the next step.
 
-        Before there is one, the pairs of many robots are seldom looked for.
+        Before there is one, the pairs of many robots are seldom looked for, and those of all after a pause where
+        patterns do not last.
         """
         seldom = self._many and self.steps % SELDOM != 0
         return self._refused or self._pause > 0 or (self.recording is None and seldom)
