@@ -65,7 +65,7 @@ NOT_DRAWN = {
     "contact": {"rounding"},
 }
 NOT_DRAWN |= {
-    "obstacle": {"spacing", "scale"},
+    "obstacle": {"spacing", "scale", "rotation", "position"},
     "membrane": set(),
     "dissipation": set(),
     "spring": set(),

@@ -91,6 +91,14 @@ MALFORMED = {
         scene_text(rod=rod(section='{shaqe = "circle", radius = 1.0}')),
         "rod.section.shape: missing ('shaqe' is no key); expected 'circle' or 'rectangle'",
     ),
+    "material of the robot": (
+        scene_text(robot=GOOD["robot"] + "\ndensity = 1000.0"),
+        "robot.density: unknown key; did you mean rod.density or shell.density?",
+    ),
+    "radius of the robot": (
+        scene_text(robot=GOOD["robot"] + "\nradius = 1e-3"),
+        "robot.radius: unknown key; did you mean rod.section.radius?",
+    ),
     "radius beside the section": (
         scene_text(rod=rod(radius="1e-3")),
         "rod.radius: unknown key; did you mean rod.section.radius?",

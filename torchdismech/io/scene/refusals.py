@@ -197,6 +197,7 @@ def _elsewhere(key: Key, document: type[BaseModel]) -> str:
     """Return a hint at the table to which a key in the wrong table belongs; empty where that is not known.
 
     Keys at the top of the file are looked for in all tables, other keys in the tables inside the one that they are in.
+    What [robot] does not have, [rod] or [shell] may: materials and sections are theirs.
     A key that is the name of a table of the scene is named as such: in TOML all that follows the head of a table
     belongs to it, so a table written as a key ends up in the table before.
     """
@@ -205,9 +206,18 @@ def _elsewhere(key: Key, document: type[BaseModel]) -> str:
         is_list = typing.get_origin(document.model_fields[name].annotation) is list
         return f"{name} is a table of its own, {f'[[{name}]]' if is_list else f'[{name}]'}; "
     above = [] if len(key) == 1 else [str(first)]
-    tables = [table for table in _keys_at(document, above) if table not in key[1:-1]]
-    places = [".".join([*above, table, name]) for table in tables if name in _keys_at(document, [*above, table])]
+    places = _places(name, above, key, document)
+    if first == "robot" and not places:
+        parts = {"rod", "shell"} & {*_keys_at(document, [])}
+        places = [f"{part}.{name}" for part in sorted(parts) if name in _keys_at(document, [part])]
+        places = places or [place for part in sorted(parts) for place in _places(name, [part], key, document)]
     return f"did you mean {' or '.join(places)}? " if 0 < len(places) <= 2 else ""
+
+
+def _places(name: str, above: list[str], key: Key, document: type[BaseModel]) -> list[str]:
+    """Return the dotted places of a key of this name in the tables inside another one, but for those around `key`."""
+    tables = [table for table in _keys_at(document, above) if table not in key[:-1]]
+    return [".".join([*above, table, name]) for table in tables if name in _keys_at(document, [*above, table])]
 
 
 def _quotes(key: Key) -> str:
