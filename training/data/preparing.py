@@ -22,7 +22,7 @@ SHORTEST_EDGE = 1e-6  # [m]; motion capture tells markers apart that are millime
 
 
 def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
-    """Return recordings that keep the rules, without NaN, and a sentence for each repair.
+    """Return recordings that keep the rules, without NaN, and a sentence for each repair and each warning.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def prepared(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tup
 
 
 def in_order(recordings: Recordings, rules: Rules, of_chain: bool = True) -> tuple[Recordings, list[str]]:
-    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and messages of repairs.
+    """Return recordings in metres and in the order of the chain, with all gaps and spikes, and messages.
 
     Predictions are compared with these: they hold all that was measured, and nothing that was filled in. Arguments and
     errors are those of `prepared`.

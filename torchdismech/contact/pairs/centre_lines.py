@@ -27,6 +27,7 @@ __all__ = ["STILL_CROSSING", "CentreLines", "node_numbers"]
 
 CROSSING = 0.25  # sin^2 of the least angle between two edges that count as crossing: 30 degrees
 ROOM = 2.0  # safety factor of the bound on sin^2 of that angle below which lines may have several closest pairs
+FIRST_LINE, SECOND_LINE = (0, 1, 4, 5), (2, 3, 6, 7)  # places of their nodes in the order of `closest_crossing`
 
 
 class CentreLines(nn.Module):
@@ -165,9 +166,6 @@ class _Line:
 
 def _bulge(low: Tensor, high: Tensor, *numbers: Tensor) -> list:
     return [_Line.of(*moving(low, high), numbers).bulge]
-
-
-FIRST_LINE, SECOND_LINE = (0, 1, 4, 5), (2, 3, 6, 7)  # places of their nodes in the order of `closest_crossing`
 
 
 def _both(low: Tensor, high: Tensor, numbers: Sequence[Tensor]) -> tuple[_Line, _Line]:

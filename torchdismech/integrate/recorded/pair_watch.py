@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from torchdismech.contact.pairs.centre_lines import STILL_CROSSING, node_numbers
+from torchdismech.contact.pairs.centre_lines import STILL_CROSSING, CentreLines, node_numbers
 from torchdismech.contact.pairs.coupling import StepPairs
 from torchdismech.contact.pairs.node_boxes import NodeBoxes
 from torchdismech.contact.pairs.pair_calls import BoundLoop, PairCalls
@@ -214,19 +214,23 @@ class PairWatch:
 
         Those of smooth lines count how far these may bulge out of their edges while nodes stay in boxes.
         """
-        contact = self._contacts[table.contact]
-        distance = table.reaches + of_robots(contact.law.response.tolerance, table.robot)
-        if contact.lines is None or table.kernel is closest_on_triangle:
+        distance = table.reaches + of_robots(self._contacts[table.contact].law.response.tolerance, table.robot)
+        lines = self._lines_of(table)
+        if lines is None:
             return distance
-        bulges, (_, *lines) = contact.lines.bulges(boxes.low, boxes.high), contact.lines.of_pairs(table.listed)
-        return sum((bulges[table.robot, line] for line in lines), distance)
+        bulges, (_, first, second) = lines.bulges(boxes.low, boxes.high), lines.of_pairs(table.listed)
+        return distance + bulges[table.robot, first] + bulges[table.robot, second]
+
+    def _lines_of(self, table: PairTable) -> CentreLines | None:
+        """Return the smooth lines that a table's pairs of edges are of; None for straight edges and for triangles."""
+        return None if table.kernel is closest_on_triangle else self._contacts[table.contact].lines
 
     def _pairs_of_lines(self, tables: Sequence[PairTable]) -> list[tuple[Listed, list[Tensor]]]:
         """Return the pairs of smooth lines in each table of such, and the further inputs of `STILL_CROSSING`."""
         pairs = []
         for table in tables:
-            lines = self._contacts[table.contact].lines
-            if lines is not None and table.kernel is not closest_on_triangle:
+            lines = self._lines_of(table)
+            if lines is not None:
                 listed, *_ = lines.of_pairs(table.listed)
                 crossed = torch.full_like(table.reaches, 1.0 if table.kernel is closest_crossing else -1.0)
                 pairs.append((listed, [table.reaches, crossed, *node_numbers(listed.nodes, crossed)]))
