@@ -201,3 +201,32 @@ def test_a_robot_that_is_not_finite_spoils_no_gradient():
         assert run.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE]
         found += torch.autograd.grad(run.q[-1, 0].square().sum(), velocity)
     assert torch.allclose(*found, rtol=1e-12, atol=0)  # the same steps
+
+
+def arched():
+    """Return a rod that falls onto the back of an arch of three long edges, out of which its smooth line bulges."""
+    builder, material = RobotBuilder(), Material(1e6, 1000.0)
+    angle = torch.linspace(-0.45, 0.45, 4)
+    nodes = torch.stack([0.1 * angle.sin(), 0 * angle, 0.1 * angle.cos() - 0.1], 1)
+    arch = builder.add_rod(nodes, Circle(4e-3), material)
+    builder.add_rod(straight((0, -0.08, 0.012), (0, 0.08, 0.012), 8), Circle(4e-3), material)
+    builder.clamp(nodes=arch.tolist())
+    builder.add_force(forces.Gravity((0, 0, -1)))
+    builder.add_contact(SelfContact(Penalty(300.0, 1e-4), centre_line="smooth"))
+    return builder.finalize(compile=False)
+
+
+def test_lines_that_bulge_out_of_their_edges_are_seen(monkeypatch):
+    """Find the contact of smooth lines whose edges are farther apart than their surfaces reach."""
+    model, other, integrator = arched(), arched(), ImplicitEuler(1e-3)
+    state, touched = warmed(model, integrator), 0
+    for _ in range(110):
+        after, info = integrator.step(model, state)
+        with monkeypatch.context() as patch:
+            patch.setattr(recording, "STEPS_BEFORE_RECORDING", 10**9)
+            expected, _ = integrator.step(other, state)
+        # one step from the same state; without the contact it is 5e-5 m off
+        assert float((after.q - expected.q).abs().max()) < 1e-10
+        touched += bool(info.contact["active"].any())
+        state = after
+    assert touched > 5

@@ -1,5 +1,7 @@
 """Steps in which parts of robots touch each other are recorded as a whole, for pairs that are watched."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -24,6 +26,7 @@ from torchdismech.integrate.candidates import PairsOfStep
 from torchdismech.integrate.recorded import recording, touching_steps
 from torchdismech.integrate.recorded.series import UnaidedSeries
 from torchdismech.integrate.recorded.step import RecordedStep
+from torchdismech.integrate.recorded.touching_steps import TouchingSteps
 
 
 @pytest.fixture(autouse=True)
@@ -155,6 +158,29 @@ def test_rods_that_slide_keep_their_recording(monkeypatch, recordings):
     course(model, start, ImplicitEuler(2e-3), 100)
     assert model.recordings[0].recording._watch.found is not found
     assert sum(recordings) > 100 and len(made) < 8
+
+
+def test_patterns_that_do_not_last_are_followed_by_pauses():
+    """Look for no pairs in 1, 3, 7, 15 and 15 steps after patterns of one step, and in none after one that lasts."""
+    watch = SimpleNamespace(robots=1, found=None)
+    steps = TouchingSteps(SimpleNamespace(), watch)
+    info = SimpleNamespace(iterations=torch.ones(1, dtype=torch.long))
+
+    def pause_after_another_pattern():
+        watch.found = SimpleNamespace(coupling=SimpleNamespace(pattern=object()))
+        steps.recording_of(None)
+        pause = 0
+        while steps.waits:
+            assert steps.recording_of(None) is None
+            steps.count(info)
+            pause += 1
+        return pause
+
+    assert [pause_after_another_pattern() for _ in range(5)] == [1, 3, 7, 15, 15]
+    for _ in range(touching_steps.SHORT_LIVED):
+        steps.steps = 0  # so that none is recorded
+        steps.recording_of(None)
+    assert [pause_after_another_pattern() for _ in range(2)] == [0, 1]
 
 
 def test_changed_constants_are_seen(recordings, monkeypatch):
